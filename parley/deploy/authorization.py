@@ -53,14 +53,14 @@ def admit_party(deployment: Deployment, pem: bytes) -> int:
     """
     role, name, serial = _parse_subject(pem)
     if role != _PARTY:
-        raise NotAdmitted(f"Expected a party's certificate, got one for {role or 'none'}.")
+        raise NotAdmitted(f"Expected a party's certificate, got one for {role or 'no role'}.")
     for index, party in enumerate(deployment.parties):
         if party.name == name:
             if compute_fingerprint(party.identity) == serial:
                 return index
             raise NotAdmitted(
-                f"The certificate of {party.name} is for another identity than the roster's: it "
-                "is older than the party's keys, or another party's."
+                f"The certificate of {party.name} is for another identity than the roster's. It is "
+                "older than the party's keys, or belongs to another party."
             )
     raise NotAdmitted(f"The roster of {deployment.id[:16]}… has no party {name[:63]}.")
 
@@ -69,7 +69,7 @@ def admit_operator(pem: bytes) -> str:
     """Return the operator's name in a certificate; raise NotAdmitted if it is for another role."""
     role, name, _ = _parse_subject(pem)
     if role != _OPERATOR:
-        raise NotAdmitted(f"Expected an operator's certificate, got one for {role or 'none'}.")
+        raise NotAdmitted(f"Expected an operator's certificate, got one for {role or 'no role'}.")
     return name
 
 

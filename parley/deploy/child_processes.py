@@ -99,8 +99,8 @@ class Process:
         """Raise ProcessError if the process has ended unexpectedly."""
         if not self.running:
             raise ProcessError(
-                f"{self.name} ended with status {self.popen.returncode}; its log {self.log} "
-                f"ends:\n{indent(self.read_tail(), '  ')}"
+                f"{self.name} ended with status {self.popen.returncode}. The end of its log "
+                f"{self.log}:\n{indent(self.read_tail(), '  ')}"
             )
 
 
@@ -234,5 +234,5 @@ def wait_until(
     while not ready():
         check()
         if time.monotonic() > deadline:
-            raise ProcessError(f"Waited {timeout_s:.0f} s for {what}, in vain.")
+            raise ProcessError(f"Waited {timeout_s:.0f} s for {what} without success.")
         time.sleep(poll_s)

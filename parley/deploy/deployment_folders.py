@@ -70,9 +70,9 @@ def parse_address(address: str) -> tuple[str, int]:
     found = _ADDRESS.fullmatch(address.strip())
     if found is None or not 0 < int(found["port"]) < 2**16:
         raise DeployError(
-            f"Expected the server's address as HOST:PORT, such as fl.example.org:9092 or "
+            "Expected the server's address as HOST:PORT, such as fl.example.org:9092 or "
             f"[2001:db8::1]:9092, got {address[:80]!r}. The port is in the server's server.toml "
-            "(9092 if nobody changed it)."
+            "(9092 by default)."
         )
     return strip_brackets(found["host"]), int(found["port"])
 
@@ -101,8 +101,8 @@ def check_server(folder: Path) -> ServerHome:
         read = _ServerFile.model_validate(load_toml(settings))
     except FileNotFoundError as error:
         raise DeployError(
-            f"{folder} is not a server's folder: it has no server.toml. `parley deploy init` makes "
-            "one."
+            f"{folder} is not a server's folder: it has no server.toml. Create one with: parley "
+            "deploy init"
         ) from error
     except (OSError, ValueError) as error:
         said = format_first_fault(error)
@@ -130,9 +130,9 @@ def find_own_party(folder: Path, deployment: Deployment) -> RosterParty:
     found = [party for party in deployment.parties if party.identity == identity]
     if not found:
         raise DeployError(
-            f"{folder} belongs to another deployment: its deployment.toml, with the id "
-            f"{deployment.spoken}, does not know its keys. Ask the operator for the folder, or the "
-            "roster, that goes with them."
+            f"{folder} belongs to another deployment: its keys are not in its deployment.toml, "
+            f"which has the id {deployment.spoken}. Ask the operator for the folder or the roster "
+            "that matches the keys."
         )
     pem = folder / "party.pem"
     try:
@@ -140,7 +140,7 @@ def find_own_party(folder: Path, deployment: Deployment) -> RosterParty:
     except OSError as error:
         raise DeployError(
             f"Expected {found[0].name}'s certificate at {pem}: {describe_cause(error)}. After "
-            "`parley deploy own-keys` the operator makes it (parley deploy accept) and sends it "
+            "`parley deploy own-keys` the operator creates it (parley deploy accept) and sends it "
             "back."
         ) from error
     except NotAdmitted as error:

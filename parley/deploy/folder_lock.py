@@ -35,7 +35,7 @@ def hold_folder(folder: Path, *, role: str, command: str) -> Iterator[None]:
             number = os.read(handle, 32).decode("ascii", "replace").strip()
             which = f"process {number}" if number.isdecimal() else "another process"
             raise ProcessError(
-                f"Expected to be the only {role} on {folder}, but {which} runs on it. End that one "
+                f"Expected to be the only {role} on {folder}, but {which} runs on it. End it "
                 f"first, or leave it running: one `{command}` per folder is enough."
             ) from None
         os.ftruncate(handle, 0)

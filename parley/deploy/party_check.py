@@ -75,7 +75,9 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[CheckIte
     try:
         deployment = load_deployment(folder / "deployment.toml")
     except ValueError:
-        yield CheckItem(what="server", said="not asked, for want of a roster", status=2)
+        yield CheckItem(
+            what="server", said="not checked, because the roster is missing or invalid", status=2
+        )
         return
     address = server or deployment.server_address
     reached = _run_check("server", _check_server, address, folder / "ca.crt")
@@ -100,7 +102,8 @@ def _check_records(folder: Path) -> Iterator[CheckItem]:
         consent = load_policy(folder / "party.toml")
         if not consent.data:
             said = (
-                "Expected a data set ([data.NAME]) in party.toml, got none: every job is declined."
+                "Expected a data set ([data.NAME]) in party.toml, got none. The party declines "
+                "every job."
             )
             yield CheckItem(what="data", said=said, status=2)
         rows: dict[str, NDArray[np.uint64] | None] = {}
@@ -130,33 +133,36 @@ def _check_keys(folder: Path) -> str:
     for name in _PRIVATE_KEYS:
         if not (folder / name).exists():
             raise DeployError(
-                f"{folder} is not a party's folder: it has no {name}. The operator makes it with "
+                f"{folder} is not a party's folder: it has no {name}. The operator creates it with "
                 "`parley deploy init` and sends it to you."
             )
         check_private(folder / name)
-    return f"{' and '.join(_PRIVATE_KEYS)}, for their owner alone"
+    return f"{' and '.join(_PRIVATE_KEYS)}, readable only by their owner"
 
 
 def _check_certificate(folder: Path) -> str:
     check_dates(folder / "ca.crt")
     check_client_pair(folder, "party")
     days = check_dates(folder / "party.pem")
-    return f"ca.crt and party.pem are valid today, party.pem for {days:.0f} days more"
+    return f"ca.crt and party.pem are valid today; party.pem for {days:.0f} more days"
 
 
 def _check_roster(folder: Path) -> str:
     deployment = load_deployment(folder / "deployment.toml")
     own = find_own_party(folder, deployment)
     return (
-        f"{own.name}, one of {len(deployment.parties)} parties; compare its id by telephone:\n"
-        f"      {deployment.spoken}"
+        f"{own.name}, one of {len(deployment.parties)} parties. Compare the roster's id by "
+        f"telephone:\n      {deployment.spoken}"
     )
 
 
 def _check_policy(folder: Path) -> str:
     consent = load_policy(folder / "party.toml")
     accepted = ", ".join(consent.algorithms)
-    return f"party.toml, {len(consent.data)} data sets; accepts {accepted}"
+    return (
+        f"party.toml, {len(consent.data)} {format_noun(len(consent.data), 'data set')}; accepts "
+        f"{accepted}"
+    )
 
 
 def _check_dataset(
@@ -166,7 +172,7 @@ def _check_dataset(
     held_out = "" if dataset.source else dataset.held_out
     for given in (dataset.path, dataset.data_schema, dataset.prepared, held_out):
         if given and not (folder / given).exists():
-            raise DeployError(f"Expected {folder / given}, there is no such file.")
+            raise DeployError(f"Expected a file at {folder / given}, got none.")
     label = "network"
     if dataset.is_raw:
         schema = load_schema(folder / dataset.data_schema)
@@ -238,7 +244,7 @@ def _check_no_overlap(
             ):
                 raise DeployError(
                     f"{format_moved_rows(account[name], count)}. If none was moved, and all "
-                    f"{count} were deleted while another block has an equal one, say so: "
+                    f"{count} were deleted while another block has an equal one, set "
                     f"deleted-records = {count} in [data.{name}] of party.toml."
                 )
             for other, theirs in known.items():
@@ -249,12 +255,12 @@ def _check_no_overlap(
             if shared:
                 found = ", ".join(f"{count} in {each!r}" for each, count in shared.items())
                 raise DeployError(
-                    f"Expected records of {name!r} that are in no other account than "
-                    f"{account[name]!r}, got {found}: each would be released from twice. "
-                    f"account = {next(iter(shared))!r} in [data.{name}] charges both to one "
-                    "budget; or leave those records out of one of them."
+                    f"Expected records of {name!r} in no other account than {account[name]!r}, got "
+                    f"{found}. Each would be released twice. Set account = {next(iter(shared))!r} "
+                    f"in [data.{name}] to charge both to one budget, or remove those records from "
+                    "one of them."
                 )
-    return "no record is in two"
+    return "no record is in two accounts"
 
 
 def _check_ledger(folder: Path) -> str:
@@ -262,7 +268,7 @@ def _check_ledger(folder: Path) -> str:
     keeper = PartyFolder(path=folder)
     path = keeper.ledger_path
     if not has_ledger(path):
-        return f"none yet; the first charge makes {path}"
+        return f"none yet; the first charge creates {path}"
     with Ledger.open(path, read_only=True) as ledger:
         wrong, entries = (
             ledger.verify(anchor=keeper.find_newest_ledger_head()),
@@ -270,12 +276,13 @@ def _check_ledger(folder: Path) -> str:
         )
     if wrong:
         raise LedgerError(
-            f"{path} was edited, damaged or replaced, and pays for nothing: {wrong[0].message} Put "
-            "it back as it was. Whoever removes state/ledger-head takes an older copy for all "
-            "that was released."
+            f"{path} was edited, damaged or replaced, and can pay for no release: "
+            f"{wrong[0].message} Restore it as it was. If you remove state/ledger-head instead, "
+            "you accept an older copy as the record of all releases."
         )
     return (
-        f"{path.name}, {len(entries)} {format_noun(len(entries), 'release')}, as they were written"
+        f"{path.name}, {len(entries)} {format_noun(len(entries), 'release')}, unchanged since they "
+        "were written"
     )
 
 
@@ -284,12 +291,13 @@ def _check_contributions(folder: Path) -> str:
     if failures:
         said = "; ".join(f"state/{name}: {what}" for name, what in failures.items())
         raise DeployError(
-            f"Expected what was contributed last to have been computed, got zeros, or what is not "
-            f"certified, of {said}. Nobody else is told: another run contributes again."
+            "The last contribution failed. The party sent zeros or an uncertified result for "
+            f"{said}. Only this check shows it. Fix the cause; the next run computes a new "
+            "contribution."
         )
-    return "none of the last went wrong"
+    return "none of the last failed"
 
 
 def _check_server(address: str, ca: Path) -> str:
     check_reachable(address, ca)
-    return f"{address} answers, and the authority vouches for it"
+    return f"{address} answers, and its certificate is from the authority"

@@ -129,7 +129,7 @@ def _load_request_key(pem: bytes) -> ec.EllipticCurvePublicKey:
         if b"CERTIFICATE REQUEST" in pem:
             request = x509.load_pem_x509_csr(pem)
             if not request.is_signature_valid:
-                raise ValueError("a request that its key did not sign")
+                raise ValueError("a request that is not signed by its key")
             key = request.public_key()
         else:
             key = x509.load_pem_x509_certificate(pem).public_key()
@@ -176,13 +176,13 @@ def check_dates(path: Path, *, now: datetime | None = None) -> float:
     begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     if moment < begin:
         raise PkiError(
-            f"Certificate {path} is valid from {begin:%Y-%m-%d %H:%M} UTC, this machine's clock "
-            f"says {moment:%Y-%m-%d %H:%M} UTC: set the clock."
+            f"Certificate {path} is valid from {begin:%Y-%m-%d %H:%M} UTC, but this machine's "
+            f"clock shows {moment:%Y-%m-%d %H:%M} UTC. Set the clock."
         )
     if moment > end:
         raise PkiError(
-            f"Certificate {path} expired on {end:%Y-%m-%d %H:%M} UTC (this machine's clock says "
-            f"{moment:%Y-%m-%d %H:%M} UTC). Renew it: parley deploy renew."
+            f"Certificate {path} expired on {end:%Y-%m-%d %H:%M} UTC (this machine's clock shows "
+            f"{moment:%Y-%m-%d %H:%M} UTC). Renew it: parley deploy renew DIR."
         )
     return (end - moment) / timedelta(days=1)
 
@@ -192,9 +192,7 @@ def check_client_pair(folder: Path, name: str) -> None:
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     leaf = _load_issued(certificate, folder / "ca.crt", None)
     if _load_private_key(key).public_key() != leaf.public_key():
-        raise PkiError(
-            f"Expected {key} to be the key of {certificate}, got a key that does not fit."
-        )
+        raise PkiError(f"Expected {key} to be the key of {certificate}, got another key.")
 
 
 def check_server_certificate(
@@ -206,8 +204,9 @@ def check_server_certificate(
     names = list_certificate_names(certificate)
     if host is not None and str(_parse_host(host).value) not in names:
         raise PkiError(
-            f"Expected a certificate for {host}, got one for {', '.join(names)}. Parties reach the "
-            "server by one of these, or `parley deploy init --host` makes one with that name."
+            f"Expected a certificate for {host}, got one for {', '.join(names)}. Reach the server "
+            "by one of these names, or create a deployment with that name: `parley deploy init "
+            "--host`."
         )
 
 
@@ -232,7 +231,7 @@ def _load_issued(path: Path, authority: Path, now: datetime | None) -> x509.Cert
         leaf.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature) as error:
         raise PkiError(
-            f"Expected {path} to be issued by {authority}, got a stranger: it belongs to "
+            f"Expected {path} to be issued by {authority}, got another issuer. It belongs to "
             "another deployment."
         ) from error
     return leaf
@@ -254,7 +253,7 @@ def _load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise PkiError(f"Expected a private key in {path}, got something else.") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise PkiError(f"Expected {path} to hold an EC key, got {type(key).__name__}.")
+        raise PkiError(f"Expected an EC key in {path}, got {type(key).__name__}.")
     return key
 
 

@@ -68,8 +68,8 @@ def _run_flower(job: Job | None, **options: Any) -> RunResult:
     """Run a job, or resume a run, in Flower's simulation; raise JobError without Ray."""
     if importlib.util.find_spec("ray") is None:
         raise JobError(
-            "The flower engine needs Ray, which is not installed. Add it with: "
-            'pip install "parley[ray]"'
+            "The flower engine needs Ray, which is not installed. Install it with: pip install "
+            '"parley[ray]"'
         )
     return run_processes(run_simulation, job, **options)
 

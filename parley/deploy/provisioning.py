@@ -47,7 +47,7 @@ from parley.safe_io.toml_reading import parse_toml
 _LARGEST_ENTRY = 1 << 14
 _NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
 _EXAMPLE = """
-# A data set that you serve, under the name that jobs ask for (data.source or privacy.dataset).
+# A data set that you offer. Jobs use its name in data.source or privacy.dataset.
 # [data.records]
 # path = "records.csv"
 # schema = "records.schema.toml"
@@ -104,7 +104,7 @@ def make_deployment(
     listen = "::" if any(":" in host for host in hosts) else "0.0.0.0"  # noqa: S104
     write_file(
         server / "server.toml",
-        "# Where the server listens for parties: every interface, one port.\n"
+        "# Address and port on which the server listens for parties: every interface, one port.\n"
         + tomli_w.dumps({"listen": listen, "port": port}),
     )
     _certify_server(folder, hosts)
@@ -123,7 +123,7 @@ def _check_hosts(hosts: Sequence[str]) -> list[str]:
             if not _NAME.fullmatch(host):
                 raise DeployError(
                     "Expected a host name or an IP address, such as fl.example.org or ::1, got "
-                    f"{given[:80]!r}. A port is given apart: --port 9092."
+                    f"{given[:80]!r}. Give the port separately: --port 9092."
                 ) from None
     return checked
 
@@ -186,7 +186,7 @@ def _load_roster_with(folder: Path, name: str) -> Deployment:
     deployment = _load_roster(folder)
     known = [party.name for party in deployment.parties]
     if name not in known:
-        raise DeployError(f"Expected one of {', '.join(known)}, got {name}.")
+        raise DeployError(f"Expected one of the parties {', '.join(known)}, got {name}.")
     return deployment
 
 
@@ -195,8 +195,8 @@ def add_party(folder: Path, name: str) -> Deployment:
     deployment = _load_roster(folder)
     if name in {party.name for party in deployment.parties}:
         raise DeployError(
-            f"Expected a party that is not in the roster, got {name}. Its keys are made anew by: "
-            f"parley deploy rotate DIR {name}"
+            f"Expected a party that is not in the roster, got {name}. To replace its keys: parley "
+            f"deploy rotate DIR {name}"
         )
     RosterParty(name=name, identity=bytes(32))  # before it becomes a folder's name
     parties = (*deployment.parties, _make_party(folder, name))
@@ -208,7 +208,7 @@ def remove_party(folder: Path, name: str) -> Deployment:
     deployment = _load_roster_with(folder, name)
     left = tuple(party for party in deployment.parties if party.name != name)
     if len(left) < 2:
-        raise DeployError(f"Expected 2 parties or more without {name}, got {len(left)}.")
+        raise DeployError(f"Expected at least 2 parties without {name}, got {len(left)}.")
     return _publish(folder, replace(deployment, parties=left))
 
 
@@ -256,7 +256,9 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
         ) from error
     if new.name not in known:
         listed = ", ".join(known)
-        raise DeployError(f"Expected keys of one of {listed} in {entry}, got {new.name}'s.")
+        raise DeployError(
+            f"Expected keys of one of the parties {listed} in {entry}, got {new.name}'s."
+        )
     return Acceptance(
         before=before,
         after=_replace_keys(before, new),
@@ -269,9 +271,7 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
 def accept(folder: Path, acceptance: Acceptance) -> None:
     """Publish the roster of an acceptance; raise DeployError if the roster has changed since."""
     if _load_roster(folder) != acceptance.before:
-        raise DeployError(
-            "Expected the roster that was shown, but it has changed since: accept it again."
-        )
+        raise DeployError("The roster has changed since it was shown. Run the command again.")
     signed = certify_party(acceptance.request, acceptance.new, authority=folder / "authority")
     home = folder / "parties" / acceptance.new.name
     make_private_folder(home)

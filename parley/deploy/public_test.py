@@ -49,7 +49,7 @@ def load_test_set(job: Job) -> PublicTestSet | None:
     if not job.data.test_source:
         return None
     if not job.model.measured:
-        raise JobError("Expected no data.test-source in a job that learns no model.")
+        raise JobError("Expected no data.test-source in a job that trains no model.")
     if not job.data.test_schema:
         raise JobError(
             "Expected data.test-schema with data.test-source: the server's copy of the schema file "

@@ -76,10 +76,7 @@ class ShardWorker:
     def load_records(self) -> str:
         """Load the records once. Return a description of the problem, or an empty string."""
         if self._wanted != describe_parley():
-            return (
-                f"Expected Parley {self._wanted}, as where the run was begun, got "
-                f"{describe_parley()}"
-            )
+            return f"Expected Parley {self._wanted}, as on the driver, got {describe_parley()}"
         try:
             if self._answers is None:
                 self._answers = pickle.loads(self._packed).open_responder()  # noqa: S301 - the driver's own
@@ -87,7 +84,7 @@ class ShardWorker:
             what = describe_cause(error)
             return f"Expected the file {error.filename}, got: {what}"
         except ValueError as error:
-            return f"Expected records as where the run was begun, got: {error}"
+            return f"Expected the same records as on the driver, got: {error}"
         return ""
 
     def give(self, *asked: Any) -> Any:
@@ -119,11 +116,11 @@ _WAIT_S = 2.0
 
 _WATCH_CODE = "import sys; sys.stdin.read(1) or sys.stderr.write(sys.argv[1])"
 _KILLED_MESSAGE = (
-    "This process was ended while it was part of a Ray cluster: by Ray, if the cluster went away. "
-    "Nothing of the round under way was opened. Start the cluster again, then: "
-    "parley run --resume RUN"
+    "Ray ended this process, which was part of its cluster. The cluster may have stopped. No "
+    "result of the current round was opened. Start the cluster again, then run: parley run "
+    "--resume RUN"
 )
-_RESUME_HINT = " Nothing of this round was opened: continue with parley run --resume RUN."
+_RESUME_HINT = " No result of this round was opened. Continue with: parley run --resume RUN"
 
 
 @contextmanager
@@ -225,8 +222,8 @@ def _check_there(address: str) -> None:
     """
     if importlib.util.find_spec("ray") is None:
         raise JobError(
-            "The ray engine needs Ray, which is not installed. Add it with: "
-            'pip install "parley[ray]"'
+            "The ray engine needs Ray, which is not installed. Install it with: pip install "
+            '"parley[ray]"'
         )
     host, _, port = address.rpartition(":")
     if not host or "/" in host or not port.isdecimal():
@@ -236,15 +233,15 @@ def _check_there(address: str) -> None:
             if os.environ.get("RAY_USE_TLS") != "1":
                 there.sendall(_HTTP2)
                 if there.recv(9)[3:4] != b"\x04":  # every server's first frame: SETTINGS
-                    raise OSError("what listens there is not Ray")
+                    raise OSError("the process on that port is not Ray")
     except (OSError, OverflowError) as error:
         raise JobError(_format_no_cluster(address, error)) from error
 
 
 def _format_no_cluster(address: str, problem: object) -> str:
     return (
-        f"Expected a Ray cluster at run.ray-address = {address!r}: {problem}. "
-        '`ray start --head` starts one; "auto" finds the one of this machine.'
+        f"Expected a Ray cluster at run.ray-address = {address!r}: {problem}. Start one with `ray "
+        'start --head`, or use "auto" for the one on this machine.'
     )
 
 
@@ -314,8 +311,8 @@ class RayWorkers:
                     ) from error
                 shard = self.shards[at]
                 raise ProcessError(
-                    f"Expected the worker of parties {shard.first} to {shard.last - 1} to come "
-                    f"back, got {type(error).__name__}.{later}"
+                    f"Ray could not restart the worker of parties {shard.first} to "
+                    f"{shard.last - 1} ({type(error).__name__}).{later}"
                 ) from error
         return answers
 

@@ -36,35 +36,37 @@ from parley.server.rounds.party_inspection import format_served_name
 from parley.server.rounds.run_observer import Observer
 
 REASON_MEANINGS = {
-    "unknown-dataset": "its party.toml serves no data set of that name",
+    "unknown-dataset": "its party.toml has no data set with that name",
     "data-unreadable": "its data file or schema cannot be read",
-    "schema": "its schema is another than the others'",
-    "sizes-not-disclosed": "its number of records is private: by its budget (unit party or both, "
-    "or add-or-remove-one), or by its policy",
+    "schema": "its schema differs from the other parties'",
+    "sizes-not-disclosed": (
+        "its number of records is private, by its budget (unit party or both, or "
+        "add-or-remove-one) or by its policy"
+    ),
     "version": "it has another version of Parley",
     "clock-skew": "its clock and the server's differ by more than its policy allows",
-    "unknown-session": "it does not know this run: it was restarted without its state",
-    "wrong-run": "its roster is another than the server's",
+    "unknown-session": "it does not know this run, because it was restarted without its state",
+    "wrong-run": "its roster differs from the server's",
     "cohort-too-small": "fewer parties than its policy's min-parties or min-survivors",
     "unit": "its data set's budget is for another privacy.unit",
     "neighbouring": "its data set's budget is for another privacy.neighbouring",
     "mechanism": "its policy does not accept this noise",
-    "calibration": "the noise is smaller than it computes itself for what the job claims",
-    "seeded-noise": "the job has a seed, which is for simulations",
+    "calibration": "the noise is smaller than the noise that it computes for the job's claim",
+    "seeded-noise": "the job has a seed, which is only for simulations",
     "algorithm": "its policy does not accept this algorithm or its settings",
     "model": "its party.toml does not accept this model, or its labels do not fit it",
-    "sensitivity": "one record of its can change more than the job's noise covers",
-    "too-few-records": "it has fewer records than parties.min-records or its policy asks for",
-    "budget-exhausted": "the job asks for more than its policy allows a job, or than is left",
-    "record-bound": "its records are to be covered by noise that only the server adds",
-    "grid": "the sum's grid is coarser than it computes itself",
+    "sensitivity": "one of its records can change more than the job's noise covers",
+    "too-few-records": "it has fewer records than parties.min-records or its policy requires",
+    "budget-exhausted": "the job costs more than its policy allows per job, or than is left",
+    "record-bound": "only noise by the server would protect its records",
+    "grid": "the sum's grid is coarser than the grid that it computes",
     "degenerate": "the task would make contributions zero or constant",
-    "plan-changed": "the server asked for another release than it had agreed to",
-    "other-survivors": "it opened this release with other survivors; a new run is another release",
-    "waiting-for-approval": "its owner has not said yes",
-    "refused-by-owner": "its owner said no",
-    "approval-lapsed": "its owner did not say yes in the time that its policy gives",
-    "protocol": "the server's message was malformed, or came out of turn",
+    "plan-changed": "the server requested another release than the agreed one",
+    "other-survivors": "it unmasked this release with other survivors; start a new run",
+    "waiting-for-approval": "its owner has not approved it yet",
+    "refused-by-owner": "its owner refused it",
+    "approval-lapsed": "its owner did not approve it within the policy's time",
+    "protocol": "the server's message was malformed or out of order",
     "busy": "it is answering another request",
     "error": "something failed on its machine",
 }
@@ -99,7 +101,7 @@ def format_refusals(run: Path, job: Job) -> list[str]:
     lost = [party for party in parties if party["state"] in {"declined", "failed"}]
     if not lost:
         return []
-    lines = [f"The job asks {format_request(job)}."]
+    lines = [f"The job requests {format_request(job)}."]
     for party in lost:
         reason = party["reason"]
         meaning = REASON_MEANINGS.get(reason, "")
@@ -111,8 +113,8 @@ def format_refusals(run: Path, job: Job) -> list[str]:
     if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
         name = get_public_name(job.model.kind)
         lines.append(
-            "A party never runs a server's code. Its owner puts a file that it has read beside the "
-            f'party\'s own party.toml, and lists the model there: "{name}" in models.'
+            "A party never runs a server's code. Its owner reviews the file, puts it next to the "
+            f'party\'s own party.toml, and lists the model there: models = ["{name}"].'
         )
     return lines
 
@@ -174,11 +176,11 @@ def format_next_steps(error: KeyboardInterrupt, *, folder: Path, to: Path) -> st
     server, name = shlex.quote(str(to)), folder.name
     if not isinstance(error, RunStopped):
         return (
-            f"No longer watching; the run goes on.\n  parley status {server}\n  parley "
-            f"stop {server} {name}"
+            f"The run continues on the server.\n  parley status {server}\n  parley stop {server} "
+            f"{name}"
         )
     if not any((folder / name).exists() for name in ("run-id", PROPOSED_ID_FILE)):
-        return "Stopped before its first round: submit the job again."
+        return "Stopped before its first round. Submit the job again."
     return f"Stopped. Continue with:\n  parley submit --to {server} --resume {name}"
 
 
@@ -286,9 +288,8 @@ def follow(
     own = folder / "logs" / "server.log"  # of an engine's run, or else of a server
     log = own if own.exists() else folder.parent.parent / "logs" / "server.log"
     raise ProcessError(
-        f"The run ended ({how}) before its summary was written: the process that ran it was "
-        f"killed, or could not start. What it said last is in {log}; to go on: "
-        f"--resume {folder.name}."
+        f"The run ended ({how}) without a summary: its process was killed, or could not start. The "
+        f"log {log} has its last messages. Continue with: --resume {folder.name}"
     )
 
 
@@ -301,7 +302,7 @@ def raise_remote(folder: Path) -> None:
     if name == "builtins.KeyboardInterrupt":
         raise RunStopped
     place = folder / "error.json"
-    unknown = f"The run failed on the server with {name}: {message} (more in {place})"
+    unknown = f"The run failed on the server with {name}: {message} (details in {place})"
     raise rebuild_error(name, message, unknown=unknown)
 
 

@@ -31,10 +31,10 @@ def test_one_process_serves_a_folder_and_one_attends_with_a_key(parley, consorti
 
     shutil.copytree(north, tmp_path / "copy")
     copy = parley.start("party", tmp_path / "copy")
-    parley.until(copy, "another process attends with this party's key")
-    parley.until(server, "north attends twice")
-    parley.until(parties[0], "Another process dialled")
-    assert "attends twice" in parley("status", consortium)
+    parley.until(copy, "another process is connected with this party's key")
+    parley.until(server, "north is connected twice")
+    parley.until(parties[0], "Another process connected")
+    assert "is connected twice" in parley("status", consortium)
     parley("submit", tmp_path / "job.toml", "--to", consortium, "-q")  # with the first one
     assert not (tmp_path / "copy" / "ledger.sqlite").exists()
     process, _ = parley.run_job[parties[0]]

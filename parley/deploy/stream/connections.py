@@ -70,7 +70,12 @@ class PartyConnection:
     def put(self, request: PartyRequest) -> None:
         """Queue a request to be written after those that wait already."""
         if self._waiting.qsize() >= _MAX_WAITING:
-            self.end(Dropped(f"Expected a party that reads, {_MAX_WAITING} requests wait."))
+            self.end(
+                Dropped(
+                    f"Expected a party that reads its requests, got one with {_MAX_WAITING} unread "
+                    "requests."
+                )
+            )
         self._waiting.put_nowait(request)
 
     async def is_alive(self) -> bool:
@@ -160,7 +165,7 @@ class PartyConnection:
                         await self._write(chunk)
                         self._messages += 1
             except TimeoutError:
-                raise Dropped("Expected a party that reads what it is sent.") from None
+                raise Dropped("Expected a party that reads its requests in time.") from None
 
 
 _Write = Callable[[bytes], Awaitable[None]]
@@ -204,17 +209,17 @@ class Connections:
         first = self._connections.get(index)
         if first is not None and await first.is_alive() and self._connections.get(index) is first:
             self._report_duplicate(index)
-            raise Dropped(f"{DUPLICATE}: another connection of this party answers.")
+            raise Dropped(f"{DUPLICATE}: another connection of this party is active.")
 
     async def serve_party(self, index: int, line: PartyConnection) -> None:
         """Serve a party's connection, which replaces an earlier one; raise Dropped if the server
         ends it.
         """
         if self.closed:
-            raise Dropped("The server ends.")
+            raise Dropped("The server is shutting down.")
         before = self._connections.pop(index, None)
         if before is not None:
-            before.end(Dropped("replaced: another connection of this party took its place."))
+            before.end(Dropped("replaced: a new connection of this party replaced this one."))
         self._connections[index] = line
         self._left.pop(index, None)
         if before is None:
@@ -239,8 +244,9 @@ class Connections:
         if not known:  # it tries again and again
             self._duplicates[index] = time.monotonic()
             line = (
-                f"! {name} attends twice: a second process holds its key. The first one stays. Ask "
-                f"{name} whether it started two; if not, its key was copied: parley deploy rotate."
+                f"! {name} is connected twice: a second process has its key. The first connection "
+                f"stays. Ask {name} whether it started two processes. If not, its key was copied: "
+                f"parley deploy rotate DIR {name}."
             )
             self._say(LogEvent("party-twice", line, party=name))
 
@@ -248,7 +254,7 @@ class Connections:
         """End every connection and accept no more."""
         self.closed = True
         for line in self._connections.values():
-            line.end(Dropped("The server ends."))
+            line.end(Dropped("The server is shutting down."))
 
     def _report_state(self, index: int, sign: str, state: str) -> None:
         name, here, all_ = self._names[index], len(self._connections), len(self._names)

@@ -87,7 +87,7 @@ class DeploymentServer:
         run = self._queue.take_next()
         transport = StreamTransport(self.port, away_s=self._away_s)
         try:
-            self._say(LogEvent("run-began", f"{run.name} begins.", run=run.name, by=run.by))
+            self._say(LogEvent("run-began", f"{run.name} starts.", run=run.name, by=run.by))
             with self._lock:
                 self._now, self._stopped = (run.name, transport), False
             state = self._run(run, transport)
@@ -116,7 +116,7 @@ class DeploymentServer:
             return "stopped"
         except Exception as error:
             # An error of a run must never end the server. Its cause is in error.json and the log.
-            _log.error("%s failed: %s (more in its error.json)", run.name, describe_error(error))
+            _log.error("%s failed: %s (details in its error.json)", run.name, describe_error(error))
             return "failed"
 
     def _run_job(self, path: Path, transport: StreamTransport) -> str:
@@ -156,8 +156,8 @@ class DeploymentServer:
             if asked and isinstance(error, KeyboardInterrupt):
                 raise
             raise JobError(
-                "Expected a run that ends or fails by itself, got one that would end the server: "
-                f"what it runs raised {type(error).__name__}: {error}."
+                f"The run's code tried to end the server: it raised {type(error).__name__}: "
+                f"{error}. Only the run ended."
             ) from error
 
     def handle_interrupt(self, _number: int, _frame: FrameType | None) -> NoReturn:
@@ -194,7 +194,11 @@ def serve(
             pages = open_.enter_context(MetricsServer(serving.monitor, port=monitor))
             where = f"http://127.0.0.1:{pages.port}"
             say(
-                LogEvent("monitored", f"Watch it at {where}/metrics and {where}/healthz.", at=where)
+                LogEvent(
+                    "monitored",
+                    f"Monitor the server at {where}/metrics and {where}/healthz.",
+                    at=where,
+                )
             )
         while not serving.interrupted.is_set():  # code in a run may have caught the interrupt
             serving.run_next()

@@ -33,8 +33,8 @@ _PERMANENT_CODES = {
 """Status codes for which a retry does not help."""
 
 _CONNECTION = {
-    "CERTIFICATE_VERIFY_FAILED": "its certificate is not one that our authority vouches for",
-    "Connection refused": "nobody listens there",
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is not from our authority",
+    "Connection refused": "no process listens there",
     "DNS resolution failed": "its name does not resolve",
     "Connection reset": "the connection was cut",
     "Socket closed": "the connection was cut",
@@ -43,11 +43,15 @@ _CONNECTION = {
 """Part of gRPC's error text → reason why there is no connection."""
 
 _CERTIFICATE = {
-    "expired": "Its certificate has expired by this machine's clock: is the clock right? Else the "
-    "operator renews it (parley deploy renew).",
-    "not yet valid": "Its certificate begins later than this machine's clock: set the clock.",
-    "": "Either it is another deployment's, or its certificate expired (parley deploy renew), or "
-    "one of the two clocks is wrong.",
+    "expired": (
+        "Its certificate has expired by this machine's clock. Check the clock. If it is right, the "
+        "operator renews the certificate (parley deploy renew DIR)."
+    ),
+    "not yet valid": "Its certificate is not valid yet by this machine's clock. Set the clock.",
+    "": (
+        "Either it belongs to another deployment, or its certificate expired (parley deploy renew "
+        "DIR), or one of the two clocks is wrong."
+    ),
 }
 """Part of the TLS error text on a server's certificate → what to do."""
 
@@ -90,22 +94,22 @@ def check_reachable(address: str, ca: Path, *, host: str | None = None) -> None:
     except ssl.SSLCertVerificationError as error:
         cause = next(said for words, said in _CERTIFICATE.items() if words in error.verify_message)
         raise PkiError(
-            f"The server at {address} is not the one that {ca} vouches for: "
+            f"The certificate of the server at {address} is not valid for {ca}: "
             f"{error.verify_message}. {cause}"
         ) from error
     except socket.gaierror as error:
         raise ProcessError(
             f"Cannot reach the server at {address}: the name {name} does not resolve "
-            f"({error.strerror}). Is it spelled as in deployment.toml, and does this machine's DNS "
-            "know it? Another address: --server HOST:PORT."
+            f"({error.strerror}). Check its spelling in deployment.toml and this machine's DNS. To "
+            "use another address: --server HOST:PORT."
         ) from error
     except (OSError, ValueError) as error:
         # Python's own timeout has no error number.
         numbered = isinstance(error, OSError) and error.errno is not None
         reason = describe_cause(error) if numbered else "no answer"
         raise ProcessError(
-            f"Cannot reach the server at {address}: {reason}. Is `parley server` running there, "
-            "and does the firewall let this machine in?"
+            f"Cannot reach the server at {address}: {reason}. Check that `parley server` runs "
+            "there and that the firewall lets this machine in."
         ) from error
 
 
@@ -127,8 +131,8 @@ def check_known(folder: Path, address: str, deployment: Deployment) -> str:
             if said.is_permanent:
                 raise DeployError(str(said)) from error
             raise ProcessError(
-                f"The server at {address} gave this party no answer: {said}. Its certificate may "
-                "be of another deployment, or not valid by the server's clock."
+                f"The server at {address} did not answer this party: {said}. Its certificate may "
+                "belong to another deployment, or not be valid by the server's clock."
             ) from error
     return to_one_line(bytes(name).decode("ascii", errors="replace")[:63])
 
@@ -141,9 +145,9 @@ def explain_call_error(error: Any, *, address: str) -> CallError:
         return CallError(next(causes, "no connection"), is_permanent=False)
     if code is grpc.StatusCode.ABORTED and details.startswith((DUPLICATE, "replaced")):
         return CallError(
-            "another process attends with this party's key. If it is yours (a second `parley "
-            "party`, a copy of the folder), end one of the two. If not, the key was copied: have "
-            "the operator make it anew (parley deploy rotate)",
+            "another process is connected with this party's key. If it is yours (a second `parley "
+            "party`, a copy of the folder), end one of the two. If not, the key was copied: ask "
+            "the operator to replace it (parley deploy rotate)",
             is_permanent=False,
         )
     if code in _PERMANENT_CODES:

@@ -70,9 +70,7 @@ class FrameReader:
         if self._head is None:
             limit = self._largest(number)
             if limit is None:
-                raise EnvelopeError(
-                    f"Expected a frame that was asked for, once, got frame {number}."
-                )
+                raise EnvelopeError(f"Expected a requested frame, once, got frame {number}.")
             if total > limit:
                 raise EnvelopeError(f"Expected a frame of at most {limit} bytes, got {total}.")
             self._head = (number, total, allowed)

@@ -84,8 +84,8 @@ class GrpcServer:
         """Open the port; raise ProcessError if it is in use or gRPC refuses the keys."""
         if not TLS_1_3_ALONE:
             raise ProcessError(
-                "Cannot open a port: another library imported gRPC before Parley did, which would "
-                "then speak TLS 1.2. Import parley.deploy.stream first."
+                "Cannot open a port: another library imported gRPC before Parley, so gRPC would "
+                "also accept TLS 1.2. Import parley.deploy.stream first."
             )
         started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, args=(started,), daemon=True)
@@ -126,8 +126,8 @@ class GrpcServer:
             self.port = server.add_secure_port(self._where, load_server_credentials(self._folder))
         except RuntimeError as error:
             raise ProcessError(
-                f"Cannot listen on {self._where}: another process has that port, or it is not "
-                "this machine's address. Set another in server.toml; parties then start with "
+                f"Cannot listen on {self._where}: another process uses that port, or it is not an "
+                "address of this machine. Set another one in server.toml; parties then start with "
                 "--server HOST:PORT."
             ) from error
         await server.start()
@@ -176,15 +176,15 @@ class GrpcServer:
         """Check that both sides have the same protocol and roster; raise Dropped if not."""
         if metadata.get("parley-wire") != str(WIRE_VERSION):
             raise Dropped(
-                f"versions: the server runs Parley {__version__} (protocol {WIRE_VERSION}), "
-                f"this party Parley {metadata.get('parley-version', '?')} (protocol "
-                f"{metadata.get('parley-wire', '?')}): install the same version on both."
+                f"versions: the server runs Parley {__version__} (protocol {WIRE_VERSION}), this "
+                f"party runs Parley {metadata.get('parley-version', '?')} (protocol "
+                f"{metadata.get('parley-wire', '?')}). Install the same version on both."
             )
         theirs = metadata.get("parley-deployment", "")
         if theirs != self.deployment.id:
             raise Dropped(
-                f"roster: the server's is {self.deployment.id[:16]}…, this party's "
-                f"{theirs[:16]}…: ask the operator for the present deployment.toml, or whether "
+                f"roster: the server has {self.deployment.id[:16]}…, this party has "
+                f"{theirs[:16]}…. Ask the operator for the current deployment.toml, and whether "
                 "the server was restarted with it."
             )
 

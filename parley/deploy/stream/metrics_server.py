@@ -34,7 +34,7 @@ from parley.server.records import guarantee_text
 from parley.server.records.round_line import RoundLine
 from parley.version import __version__
 
-_AGAINST = "against whom, its summary says."
+_AGAINST = "its summary names the adversary."
 _ANSWERS_S = 2.0
 _OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]{1,5})?", re.IGNORECASE)
 """Names of this machine. The port may be a tunnel's."""
@@ -112,7 +112,7 @@ class Monitor:
         well = turned.wait(_ANSWERS_S)
         online = self._port.connections.list_online()
         return well, {
-            "status": "ok" if well else "the port does not answer",
+            "status": "ok" if well else "the port does not respond",
             "parties": len(self._port.deployment.parties),
             "online": len(online),
             "run": self._run,
@@ -134,21 +134,23 @@ class Monitor:
         by_state = [([state], count) for state, count in sorted(states.items())]
         yield _gauge("info", "The server.", [([__version__], 1)], "version")
         yield _gauge("parties", "Parties of the roster.", [([], len(parties))])
-        yield _gauge("party_online", "Whether a party attends.", attends, "party")
+        yield _gauge("party_online", "Whether a party is connected.", attends, "party")
         yield _gauge("runs", "Runs in the server's folder, by state.", by_state, "state")
-        yield _gauge("round", "Last committed round of the run that began last.", now, "run")
+        yield _gauge("round", "Last committed round of the run that started last.", now, "run")
         yield _gauge("rounds_planned", "Rounds of that run.", planned, "run")
         said = (
-            f"Epsilon charged by it so far, rounded up, {guarantee_text.FIXED_RELEASES_NOTE}; "
-            f"{_AGAINST}"
+            "Epsilon charged by that run so far, rounded up, "
+            f"{guarantee_text.FIXED_RELEASES_NOTE}; {_AGAINST}"
         )
         yield _gauge("run_epsilon_spent", said, spent, *_GUARANTEE)
-        said = f"Epsilon that its job asks for; {_AGAINST}"
+        said = f"Epsilon that its job requests; {_AGAINST}"
         yield _gauge("run_epsilon_budget", said, budget, *_GUARANTEE)
         yield _counter("rounds", "Rounds committed since the server started.", [([], total)])
         said = "Seconds in a round's exchanges, by order."
         yield _counter("exchange_seconds", said, seconds, "exchange")
-        yield _counter("bytes", "Bytes of all rounds' frames, of all parties.", moved, "direction")
+        yield _counter(
+            "bytes", "Bytes of the frames of all rounds and parties.", moved, "direction"
+        )
         yield _counter("refusals", "Parties that declined a round, by reason.", refused, "reason")
 
 
@@ -187,7 +189,7 @@ class MetricsServer:
         except OSError as error:
             raise ProcessError(
                 f"Cannot listen on 127.0.0.1:{self.port}: {describe_cause(error)}. Choose another "
-                "port for what watches this server: --monitor PORT."
+                "port for the monitor: --monitor PORT."
             ) from error
         self.port = self._server.server_address[1]
         threading.Thread(target=self._server.serve, daemon=True).start()

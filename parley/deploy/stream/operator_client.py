@@ -98,7 +98,7 @@ def load_operator_home(folder: Path) -> OperatorHome:
         if not (folder / "operator.pem").exists():
             raise DeployError(
                 f"{folder} is neither a server's folder (it has no server.toml) nor an operator's "
-                "(it has no operator.pem). `parley deploy init` makes both."
+                "(it has no operator.pem). Create both with: parley deploy init"
             )
         address = public = load_deployment(folder / "deployment.toml").server_address
     check_client_pair(folder, "operator")
@@ -135,13 +135,15 @@ class OperatorClient:
             answer = self._channel.unary_unary(ASK)(request, timeout=_ANSWER_S)
         except grpc.RpcError as error:
             raise ProcessError(
-                f"The server at {self.home.address} gave no answer: "
+                f"The server at {self.home.address} did not answer: "
                 f"{explain_call_error(error, address=self.home.address)}."
             ) from error
         try:
             said: dict[str, Any] = parse_strict_json(answer)
         except ValueError as error:
-            raise ProcessError(f"The server at {self.home.address} said: {error}") from error
+            raise ProcessError(
+                f"The server at {self.home.address} sent an invalid answer: {error}"
+            ) from error
         if "error" in said:
             message = str(said.get("message"))
             raise rebuild_error(str(said["error"]), message, unknown=message)
@@ -160,7 +162,7 @@ class OperatorClient:
             raise self._build_server_error(str(error)) from error
         except FileExistsError as error:
             raise self._build_server_error(
-                f"Expected the name of a new run, got {said}, which is here"
+                f"Expected the name of a new run, got {said}, which exists here"
             ) from error
 
     def resume(self, name: str) -> Path:
@@ -177,7 +179,7 @@ class OperatorClient:
         except FileExistsError as error:
             raise DeployError(
                 f"Expected {error.filename} to be a copy of this server's run, got a folder of "
-                "your own: move it away, or work in another folder."
+                "your own. Move it away, or work in another folder."
             ) from error
         self.send_request("resume", run=name)
         return folder
@@ -199,8 +201,8 @@ class OperatorClient:
 
     def _build_server_error(self, problem: str) -> ProcessError:
         return ProcessError(
-            f"The server at {self.home.address} lied: {problem.rstrip('.')}. Nothing was written; "
-            "an honest server never says so. Ask whoever runs it."
+            f"The server at {self.home.address} sent an invalid answer: {problem.rstrip('.')}. "
+            "Nothing was written. An honest server never sends this; ask its operator."
         )
 
     def poll_end(self, folder: Path) -> str | None:
@@ -257,7 +259,7 @@ def submit_job(
 ) -> RunResult:
     """Submit a job, follow it to its end, write its report and return its result."""
     if resume is not None and (job is not None or sets):
-        raise DeployError("Expected --resume RUN alone: the run goes on with its own job.")
+        raise DeployError("Expected only --resume RUN: a resumed run uses its own job.")
     with OperatorClient(load_operator_home(to)) as operator:
         if resume is None:
             own, schema = _with_schema(resolve_paths(load_job(job, overrides=sets)))
@@ -323,7 +325,9 @@ def fetch_status(folder: Path) -> DeploymentStatus:
             runs=tuple(map(_parse_run_status, said["runs"])),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ProcessError("Expected how the deployment stands, the server said else.") from error
+        raise ProcessError(
+            "Expected the deployment's status from the server, got something else."
+        ) from error
 
 
 def _parse_run_status(content: Any) -> RunStatus:
@@ -348,5 +352,5 @@ def stop_runs(folder: Path, run: str | None) -> list[str]:
     with OperatorClient(load_operator_home(folder)) as operator:
         stopping = [str(name) for name in operator.send_request("stop", run=run)["stopping"]]
     if run is not None and not stopping:
-        raise DeployError(f"Expected a run that is going on, got {run}.")
+        raise DeployError(f"Expected a queued or running run, got {run}.")
     return list(map(to_one_line, stopping))

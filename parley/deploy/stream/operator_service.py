@@ -125,8 +125,10 @@ class OperatorService:
         except Exception as error:
             if get_exit_status(error) is None:
                 # A bug in Parley. gRPC would send its text, which belongs only in the server's log.
-                _log.exception("An operator's request could not be answered.")
-                await context.abort(grpc.StatusCode.INTERNAL, "The server's log says why.")
+                _log.exception("Could not answer an operator's request.")
+                await context.abort(
+                    grpc.StatusCode.INTERNAL, "An error occurred. Its cause is in the server's log."
+                )
             kind = type(error)
             answer = {
                 "error": f"{kind.__module__}.{kind.__qualname__}",
@@ -149,7 +151,7 @@ class OperatorService:
                 while part := file.read(CHUNK):
                     yield part
         except (OSError, ValueError, RunFolderError):
-            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such file of a run.")
+            await context.abort(grpc.StatusCode.NOT_FOUND, "The run has no such file.")
 
     async def _run_in_thread(
         self, read: Callable[..., dict[str, Any]], *given: object
@@ -245,5 +247,5 @@ def _parse_request(
     if set(asked) != {"ask", *words}:
         raise ValueError("Expected a request of an operator.")
     if any(type(asked[word]) not in kinds for word, kinds in words.items()):
-        raise ValueError("Expected a request of an operator, with words of their types.")
+        raise ValueError("Expected a request of an operator, with fields of the right types.")
     return dict(asked)

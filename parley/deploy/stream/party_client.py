@@ -103,7 +103,7 @@ def build_answer_request(
             # Write any error, of a library or the owner's own file, `SystemExit` included, only to
             # the party's own log. For the server it is a dropout, not a failed computation. The
             # next request may succeed.
-            _log.exception("A request could not be answered.")
+            _log.exception("Could not answer a request.")
             return encode_frame(build_refusal(Reason.ERROR))
 
     return answer
@@ -115,7 +115,7 @@ def restart_process() -> None:
     All state that an answer relies on is on disk before it is returned, so an end at any point is
     safe.
     """
-    _log.error("A request was not answered in its time; this process begins anew.")
+    _log.error("A request was not answered in time. This process restarts.")
     logging.shutdown()
     os.execv(sys.executable, sys.orig_argv)  # noqa: S606 - this very command, no shell
 
@@ -167,7 +167,7 @@ class _RequestQueue:
             waiting = sum(len(each.frame) for each in self._known.values())
             if waiting + len(frame.frame) > _LARGEST_WAITING:
                 raise EnvelopeError(
-                    f"Expected at most {_LARGEST_WAITING} bytes of requests to wait, got more."
+                    f"Expected at most {_LARGEST_WAITING} bytes of waiting requests, got more."
                 )
             until = time.monotonic() + frame.allowed_ms / 1000
             fresh = _Request(frame=frame.frame, named=named, until=until, outgoing=outgoing)
@@ -295,9 +295,9 @@ class PartyClient:
         if now - self._twice >= _SAY_EVERY_S:
             self._twice = now
             line = (
-                f"Another process dialled {self._address} with this party's key; the server "
-                "refuses it while this one answers. If you did not start it, the key was copied: "
-                "have the operator make it anew (parley deploy rotate)."
+                f"Another process connected to {self._address} with this party's key. The server "
+                "refuses it while this process answers. If you did not start it, the key was "
+                "copied: ask the operator to replace it (parley deploy rotate)."
             )
             self._say(LogEvent("attends-twice", line, server=self._address))
 

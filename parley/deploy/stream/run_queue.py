@@ -63,9 +63,9 @@ _POLL_S = 1.0
 _LACKS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO})
 _Result = TypeVar("_Result")
 _KILLED = (
-    "the server's process ended while it ran this, before it got any further: what it runs ended "
-    "the process, memory ran out, or somebody killed it. The server's log and the system's may say "
-    "which. It waits until you go on with it: --resume {name}"
+    "the server's process ended during this run, before it made progress. The run's code may have "
+    "ended the process, memory may have run out, or someone killed it. See the server's log and "
+    "the system's. The run waits until you resume it: --resume {name}"
 )
 
 
@@ -156,7 +156,7 @@ class RunQueue:
             write_file(path / QUERIES_FILE, text)
         except OSError as error:
             raise RunFolderError(
-                f"Cannot make run folder {path}: {describe_cause(error)}."
+                f"Cannot create run folder {path}: {describe_cause(error)}."
             ) from error
         return self._enqueue(path.name, by=by)
 
@@ -168,14 +168,16 @@ class RunQueue:
         with self._changed:
             known = self._state(path)
             if known is not None and known.state in OPEN_STATES:
-                raise RunFolderError(f"{name} is {known.state}. It ends with: parley stop {name}")
+                raise RunFolderError(
+                    f"{name} is {known.state}. Stop it first: parley stop DIR {name}"
+                )
             if known is not None and known.state == "complete":
-                raise RunFolderError(f"{name} is complete. Its page: parley report {path}")
+                raise RunFolderError(f"{name} is complete. Write its page: parley report {path}")
             kept = any(
                 (path / file).exists() for file in ("run-id", PROPOSED_ID_FILE, QUERIES_FILE)
             )
             if not kept and (known is None or known.state != SET_ASIDE):
-                raise RunFolderError(f"{name} was never begun: submit the job again.")
+                raise RunFolderError(f"{name} never started. Submit the job again.")
             for stale in STALE_FILES:
                 (path / stale).unlink(missing_ok=True)
             self._enqueue(name, by=by)
@@ -215,7 +217,7 @@ class RunQueue:
             except OSError as error:
                 if (reason := describe_cause(error)) != logged:
                     logged = reason
-                    _log.error("The queue of runs waits until the machine allows it: %s.", reason)
+                    _log.error("The run queue waits because of a system error: %s.", reason)
                 self._changed.wait(_POLL_S)
 
     def record_end(self, name: str, state: str) -> None:
@@ -251,7 +253,9 @@ class RunQueue:
         """Return a run's folder; raise RunFolderError if no run has that name."""
         # Only one plain name, so that no operator can reach other folders.
         if not is_plain_name(name) or not (self._runs / name).is_dir():
-            raise RunFolderError(f"Expected the name of a run of this server, got {name[:128]!r}.")
+            raise RunFolderError(
+                f"Expected the name of one of this server's runs, got {name[:128]!r}."
+            )
         return self._runs / name
 
     def _enqueue(self, name: str, *, by: str) -> str:

@@ -54,7 +54,7 @@ def test_a_process_that_ended_by_itself_is_reported_with_what_was_raised_in_it(t
     with Supervisor() as supervisor:
         code = "def f(): raise OSError('disk full')\nprint('first', flush=True)\nf()"
         process = start(supervisor, tmp_path, code)
-        said = r"the node ended with status 1; its log .*\n  first\n  OSError: disk full$"
+        said = r"ended with status 1. The end of its log .*\n  first\n  OSError: disk full$"
         with pytest.raises(ProcessError, match=said):
             wait_until(lambda: False, what="x", timeout_s=20, check=supervisor.check)
         assert not process.running

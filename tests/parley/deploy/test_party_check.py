@@ -96,7 +96,7 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
     section = policy[policy.index("[data.breast-cancer]") :]
     both = policy + section.replace("breast-cancer", "visits")
     path.write_text(both.replace('account = ""', 'account = "visits"', 1))
-    assert items(north)["accounts"].said == "no record is in two"
+    assert items(north)["accounts"].said == "no record is in two accounts"
     (north / "ledger.sqlite.key").unlink()
     lost = items(north)["accounts"]
     assert (lost.status, "ledger.sqlite.key" in lost.said) == (2, True)
@@ -154,11 +154,11 @@ def test_equal_records_deleted_from_a_block_are_told_with_what_to_write(north):
         (budget,) = own.data["ward"].build_budgets("ward", "sha256:1", "rows", rows, ("2022",))
         ledger.register(budget)
         ledger.reserve((an_entry(1, dataset="ward", blocks=("2022",)),))
-    assert _check_no_overlap(path, own, {"ward": rows}) == "no record is in two"
+    assert _check_no_overlap(path, own, {"ward": rows}) == "no record is in two accounts"
     with pytest.raises(DeployError, match=r"deleted-records = 1 in \[data\.ward\] of party\.toml"):
         _check_no_overlap(path, own, {"ward": rows[1:]})
     told = OwnerPolicy.model_validate({"data": {"ward": said | {"deleted-records": 1}}})
-    assert _check_no_overlap(path, told, {"ward": rows[1:]}) == "no record is in two"
+    assert _check_no_overlap(path, told, {"ward": rows[1:]}) == "no record is in two accounts"
 
 
 def spoil_mode(north):
@@ -221,7 +221,7 @@ def no_data(north):
         (spoil_data, {"data set breast-cancer"}, "plain arrays"),
         (spoil_ledger, {"ledger"}, "was edited, damaged or replaced"),
         (lose_a_contribution, {"contributions"}, "release-0a: MemoryError at steps.py:7"),
-        (no_data, {"data"}, "every job is declined"),
+        (no_data, {"data"}, "declines every job"),
     ],
 )
 def test_each_fault_is_its_own_item(north, world, spoil, wrong, said):
@@ -246,7 +246,7 @@ def test_who_is_refused_hears_it_in_our_words_with_what_to_do(world, tmp_path):
     world.open()
     for name, old, said in (
         ("north", "old north", r"refuses this caller.*another identity than the roster"),
-        ("south", "", "ask the operator for the present"),
+        ("south", "", "Ask the operator for the current"),
     ):
         home = world.home(name)
         if old:
@@ -258,7 +258,7 @@ def test_who_is_refused_hears_it_in_our_words_with_what_to_do(world, tmp_path):
     other = World(tmp_path / "other")
     for file in ("party.key", "party.pem"):  # of another authority
         shutil.copy(other.home("east") / file, world.home("east"))
-    with pytest.raises(ProcessError, match="gave this party no answer"):
+    with pytest.raises(ProcessError, match="did not answer this party"):
         known(world.home("east"), world)
 
 
@@ -267,7 +267,7 @@ def test_a_server_that_is_not_there_is_said_with_what_to_do(world):
     with pytest.raises(ProcessError, match=r"name nowhere\.invalid does not .*--server HOST:PORT"):
         check_reachable("nowhere.invalid:9092", ca)
     with pytest.raises(
-        ProcessError, match=r"no process listens there\. Is `parley server` running"
+        ProcessError, match=r"no process listens there\. Check that `parley server` runs"
     ):
         check_reachable(world.address, ca)
 
@@ -276,12 +276,12 @@ def test_the_server_of_another_deployment_is_not_believed(world, tmp_path):
     world.open()
     other = World(tmp_path / "other")
     check_reachable(world.address, world.home(0) / "ca.crt")
-    with pytest.raises(PkiError, match="Either it is another deployment's"):
+    with pytest.raises(PkiError, match="Either it belongs to another deployment"):
         check_reachable(world.address, other.home(0) / "ca.crt")
 
 
 @pytest.mark.parametrize(
-    ("days", "said"), [(30, "begins later than this machine's clock"), (-500, "has expired by")]
+    ("days", "said"), [(30, "is not valid yet by this machine's clock"), (-500, "has expired by")]
 )
 def test_a_clock_beyond_the_certificates_slack_is_named(world, in_days, days, said):
     with in_days(days):
@@ -313,7 +313,7 @@ def test_a_database_is_asked_and_what_it_said_is_shown_without_a_secret(north, m
 
     found = said("sqlite:///ward.db", "SELECT * FROM visits")
     assert "9 records of 1 features" in found["data set ward"].said
-    assert found["accounts"].said == "no record is in two"
+    assert found["accounts"].said == "no record is in two accounts"
     wrong = said("sqlite:///ward.db", "SELECT * FROM nowhere")["data set ward"]
     assert (wrong.status, "a query that SQLite can run" in wrong.said) == (2, True)
     monkeypatch.setenv("WARD", "postgresql://me:s3cret@127.0.0.1:1/clinic")

@@ -189,7 +189,7 @@ def test_records_that_are_others_where_a_worker_is_are_refused(here, tmp_path, t
         return loaded(place, whole=whole)
 
     monkeypatch.setattr(PreparedData, "load", planted)
-    with pytest.raises(JobError, match=r"as where the run was begun.*another digest"):
+    with pytest.raises(JobError, match=r"as on the driver.*another digest"):
         parley.run(job_of(tmp_path, "run.engine=ray"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
     opened = TableShard.open_responder

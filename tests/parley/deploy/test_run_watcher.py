@@ -125,7 +125,8 @@ def test_a_stopped_run_is_given_time_for_its_last_words(tmp_path, monkeypatch):
 
 
 def test_a_run_that_was_lost_says_where_its_log_is_and_how_to_go_on(tmp_path):
-    with pytest.raises(ProcessError, match=r"last is in .*server\.log; to go on: --resume"):
+    said = r"The log .*server\.log has its last messages\. Continue with: --resume"
+    with pytest.raises(ProcessError, match=said):
         ended(tmp_path, "failed")
 
 

@@ -128,7 +128,7 @@ def test_another_protocol_or_another_roster_is_refused_with_both_named(world, mo
     ended = world.attend(0, echo)
     until(lambda: ended)
     assert isinstance(ended[0], CallError)
-    assert "ask the operator for the present deployment.toml" in str(ended[0])
+    assert "Ask the operator for the current deployment.toml" in str(ended[0])
 
 
 def number_of(request):
@@ -140,7 +140,7 @@ def test_a_second_connection_takes_the_place_of_one_that_answers_no_more(world, 
     transport = world.open()
     first = attended(world, transport)  # reads, and never answers
     second = Call(world)
-    assert first.end() == ("ABORTED", "replaced: another connection of this party took its place.")
+    assert first.end() == ("ABORTED", "replaced: a new connection of this party replaced this one.")
     replies = asked(transport, {0: b"a"})
     request = next(second.call)
     second.send(*split_into_chunks(number_of(request), b"from the second"))
@@ -170,11 +170,11 @@ def test_a_copied_key_does_not_end_the_party_that_answers_and_both_owners_hear_o
     replies = asked(transport, {0: b"a"})
     assert busy.wait(30)
     ended.append(world.attend(0, echo, folder=tmp_path / "copy", said=copy_said))
-    until(lambda: any("another process attends with this party's key" in s for s in copy_said))
+    until(lambda: any("another process is connected with this party's key" in s for s in copy_said))
     assert not any(line.startswith("Connected") for line in copy_said)
-    assert any("Another process dialled" in line for line in first_said)
-    (line,) = (line for line in world.said if "attends twice" in line)
-    assert line.startswith("! north attends twice")
+    assert any("Another process connected" in line for line in first_said)
+    (line,) = (line for line in world.said if "is connected twice" in line)
+    assert line.startswith("! north is connected twice")
     assert world.ports[-1].connections.list_duplicates() == {0}
     go_on.set()
     until(lambda: replies == [(0, b"answer of the first")])
@@ -195,8 +195,8 @@ def test_copies_that_come_at_once_take_no_place_and_are_told_once(world):
         assert all(text.startswith("twice") for _, text in codes)
     assert dict(transport.exchange({0: b"a"}, timeout_s=5)) == {0: b"answer to a"}
     assert not any("Not connected" in line for line in said)
-    assert sum("Another process dialled" in line for line in said) == 1
-    assert sum("attends twice" in line for line in world.said) == 1
+    assert sum("Another process connected" in line for line in said) == 1
+    assert sum("is connected twice" in line for line in world.said) == 1
     assert ended == []
 
 

@@ -126,7 +126,7 @@ def test_a_lying_server_writes_into_no_folder_but_runs(consortium, tmp_path, mon
         return sorted(path for path in tmp_path.rglob("*") if "consortium" not in path.parts)
 
     before = others()
-    with pytest.raises(ProcessError, match="lied: Expected a name"):
+    with pytest.raises(ProcessError, match="sent an invalid answer: Expected a name"):
         elsewhere(consortium)
     assert (victim / "ledger.sqlite").read_text() == "charges"
     assert others() == before
@@ -142,7 +142,7 @@ def test_a_lying_server_overwrites_no_run_that_is_here(consortium, tmp_path, mon
     (consortium.runs / there).rename(consortium.runs / "mine")
     (consortium.runs / "mine" / "ledger.sqlite").write_text("")
     monkeypatch.setattr(RunQueue, "submit", lambda *_, **__: "mine")
-    with pytest.raises(ProcessError, match="mine, which is here"):
+    with pytest.raises(ProcessError, match="mine, which exists here"):
         elsewhere(consortium)
     with pytest.raises(DeployError, match="a folder of your own"):
         elsewhere(consortium, resume="mine")
@@ -158,7 +158,7 @@ def test_a_file_of_a_lying_server_has_an_end(tmp_path, monkeypatch):
     mine = object.__new__(OperatorClient)
     mine.home, mine._channel = SimpleNamespace(address="there"), endless
     monkeypatch.setattr("parley.deploy.stream.operator_client.LARGEST_FILE", 100)
-    with pytest.raises(ProcessError, match=r"lied: Expected job\.toml of at most 100 bytes"):
+    with pytest.raises(ProcessError, match=r"Expected job\.toml of at most 100 bytes"):
         mine._copy(tmp_path / "job.toml")
     assert list(tmp_path.iterdir()) == []
 

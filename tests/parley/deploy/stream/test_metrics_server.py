@@ -149,7 +149,7 @@ def test_a_port_that_hangs_is_not_healthy(world, monkeypatch):
         assert monitor.check_health()[0]
         patch.setattr(port, "post", lambda *_: None)
         well, said = monitor.check_health()
-    assert (well, said["status"]) == (False, "the port does not answer")
+    assert (well, said["status"]) == (False, "the port does not respond")
 
 
 # --- requests that never come --------------------------------------------------------------------

@@ -112,11 +112,11 @@ def test_a_server_that_was_killed_goes_on_with_its_run_and_then_with_those_that_
     assert not again.withdraw(first)
     assert again.take_next().name == third
     assert [run.state for run in again.list_runs()] == ["complete", "stopped", "running"]
-    for name, said in ((first, "complete"), (third, "is running"), (second, "never begun")):
+    for name, said in ((first, "complete"), (third, "is running"), (second, "never started")):
         with pytest.raises(RunFolderError, match=said):
             again.resume(name, by="operator")
     for name in ("..", "../runs", "a/b", ".x", "", "nobody"):
-        with pytest.raises(RunFolderError, match="Expected the name of a run"):
+        with pytest.raises(RunFolderError, match="Expected the name of one of this server's runs"):
             again.resume(name, by="operator")
 
 
