@@ -300,7 +300,7 @@ class BudgetAccount:
         own = self.held.get(run_id, RunHold((), blocks))
         if self.must_plan(event):
             if not self.has_held(run_id, event, blocks):
-                raise ValueError("Expected a step of a job that was planned, got another.")
+                raise ValueError("Expected a step of a planned job, got another.")
             return self._replace_hold(
                 run_id, own._replace(planned=_remove_claim(own.planned, event))
             )

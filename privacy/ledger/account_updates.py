@@ -45,7 +45,7 @@ def apply_record(
         case RecordKind.RESERVE:
             entry = parse_entry(record)
             if (entry.run_id, entry.index) != (record.run_id, record.index):
-                raise ValueError("its columns are another entry's.")
+                raise ValueError("its columns belong to another entry.")
             found = account.with_release(entry.run_id, entry.event, entry.blocks)
         case RecordKind.VOID if settled_entry is not None:
             found = account.with_voided(
@@ -64,11 +64,11 @@ def apply_record(
         case RecordKind.DECIDE:
             OwnerDecision.from_record(record)
         case _:
-            raise ValueError(f"Expected a kind of record that fits there, got {record.kind!r}.")
+            raise ValueError(f"Expected a kind of record that is valid here, got {record.kind!r}.")
     return found
 
 
 def _check_run(account: BudgetAccount, record: LedgerRecord) -> None:
     charges = record.kind in (RecordKind.HOLD, RecordKind.RESERVE)
     if charges and account.is_closed_to(str(record.run_id)):
-        raise ValueError(f"Expected the run that budget {record.key} was planned for, got another.")
+        raise ValueError(f"Expected the run that budget {record.key} is planned for, got another.")

@@ -50,17 +50,17 @@ def parse_blocks(names: Iterable[str]) -> Blocks:
     blocks = tuple(sorted(names))
     if len(blocks) > MAX_BLOCKS:
         raise ValueError(
-            f"Expected at most {MAX_BLOCKS} blocks by name, got {len(blocks)}: a job that names "
-            "none reads and charges all."
+            f"Expected at most {MAX_BLOCKS} named blocks, got {len(blocks)}. A job that names no "
+            "blocks reads and charges all."
         )
     for at, name in enumerate(blocks):
         if not 1 <= len(name) <= _MAX_NAME_LENGTH or not name.isprintable():
             raise ValueError(
-                f"Expected blocks of 1 to {_MAX_NAME_LENGTH} letters, got "
+                f"Expected block names of 1 to {_MAX_NAME_LENGTH} characters, got "
                 f"{name[:_MAX_NAME_LENGTH]!r}."
             )
         if name in blocks[:at]:
-            raise ValueError(f"Expected every block once, got {name!r} twice.")
+            raise ValueError(f"Expected each block once, got {name!r} twice.")
     return blocks
 
 

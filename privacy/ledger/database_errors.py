@@ -24,21 +24,22 @@ def _translate_sqlite(cause: Exception, place: str, lock_timeout_s: float) -> Le
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
-        return LedgerUnavailable(f"Expected room to write {place}, got: {cause}. {_UNCHANGED}")
+        return LedgerUnavailable(f"Cannot write {place}: {cause}. Check its disk. {_UNCHANGED}")
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return LedgerUnavailable(
-            f"Expected a ledger that can be read and written at {place}, got: {cause}. {_UNCHANGED}"
+            f"The ledger at {place} cannot be read and written: {cause}. Check its permissions. "
+            f"{_UNCHANGED}"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LedgerUnavailable(
-            f"Expected {place} to be free within {lock_timeout_s:.0f} s, "
-            f"another process holds it. {_UNCHANGED}"
+            f"Another process has used {place} for more than {lock_timeout_s:.0f} s. Try again "
+            f"when it has finished. {_UNCHANGED}"
         )
     if code == sqlite3.SQLITE_NOTADB:
-        return NotALedger(f"Expected a ledger at {place}, got a file of another kind.")
+        return NotALedger(f"Expected a ledger at {place}, got another kind of file.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
-        return LedgerCorrupt(f"Expected a sound database at {place}, got: {cause}.")
-    return LedgerError(f"Expected the ledger at {place} to answer, got: {cause}.")
+        return LedgerCorrupt(f"Expected a sound database at {place}, got a damaged one: {cause}.")
+    return LedgerError(f"The ledger at {place} failed: {cause}.")
 
 
 def _translate_postgresql(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
@@ -46,17 +47,15 @@ def _translate_postgresql(cause: Exception, place: str, lock_timeout_s: float) -
     state = getattr(cause, "sqlstate", None)
     if state is None or state.startswith(("08", "57P")):
         return LedgerUnavailable(
-            f"Expected a connection to {place}, it failed. Whether the last step was recorded is "
-            "not known; repeat it: the same step is never charged twice."
+            f"The connection to {place} failed. The last step may or may not be recorded. Repeat "
+            "it: the same step is never charged twice."
         )
     if state == "55P03":
         return LedgerUnavailable(
-            f"Expected {place} to be free within {lock_timeout_s:.0f} s, "
-            f"another process holds it. {_UNCHANGED}"
+            f"Another process has used {place} for more than {lock_timeout_s:.0f} s. Try again "
+            f"when it has finished. {_UNCHANGED}"
         )
     text = str(getattr(getattr(cause, "diag", None), "message_primary", "") or state)
     if state in ("25006", "42501") or state.startswith("53"):
-        return LedgerUnavailable(
-            f"Expected to be able to write to {place}, got: {text}. {_UNCHANGED}"
-        )
-    return LedgerError(f"Expected the ledger at {place} to answer, got: {text}.")
+        return LedgerUnavailable(f"Cannot write to {place}: {text}. {_UNCHANGED}")
+    return LedgerError(f"The ledger at {place} failed: {text}.")

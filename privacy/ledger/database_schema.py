@@ -90,11 +90,11 @@ def has_ledger(connection: DatabaseConnection, place: str) -> bool:
     if HEAD in tables:
         rows = list(connection.fetch_rows(build_select(HEAD)))
         if not rows or rows[0]["format"] != FORMAT:
-            raise NotALedger(f"Expected {FORMAT} at {place}, got no head record of one.")
+            raise NotALedger(f"Expected {FORMAT} at {place}, got a table without its head record.")
         check_version(rows[0]["version"], place)
         return True
     if tables and not connection.postgresql:
-        raise NotALedger(f"Expected a ledger at {place}, got a database with {min(tables)!r}.")
+        raise NotALedger(f"Expected a ledger at {place}, got one with table {min(tables)!r}.")
     return False
 
 
@@ -106,7 +106,8 @@ def check_version(version: object, place: str) -> None:
     """
     if version not in _READABLE_VERSIONS:
         raise NotALedger(
-            f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. The "
-            "Parley that wrote it reads it. A new ledger knows nothing of what was spent in this "
-            "one: give no data more there than that Parley's `ledger show` says is left."
+            f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. Use the "
+            "version of Parley that wrote it. A new ledger does not know what was spent in this "
+            "one: give each data set at most the budget that `ledger show` of that version shows "
+            "as left."
         )

@@ -28,7 +28,7 @@ ENV_VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 """Pattern of a source that is an environment variable."""
 
 WHERE_SECRETS_GO = (
-    "it goes into PGPASSWORD, or into ~/.pgpass or the file that PGPASSFILE names, of mode 600"
+    "put it into PGPASSWORD, ~/.pgpass or the file that PGPASSFILE names (with mode 600)"
 )
 """Where a user puts a password, for messages."""
 
@@ -51,7 +51,7 @@ def check_source(source: str, query: str) -> None:
     """
     if is_database(source) != bool(query.strip()):
         raise ValueError(
-            "Expected query = 'SELECT …' beside a source that is a database, and beside no other, "
+            "Expected query = 'SELECT …' if the source is a database, and only then, "
             + ("got a query without one." if query.strip() else "got a database without one.")
         )
     if not query.strip():
@@ -60,8 +60,8 @@ def check_source(source: str, query: str) -> None:
     scheme = source.partition("://")[0]
     if not (ENV_VARIABLE.fullmatch(source) or scheme == "sqlite" or scheme in _POSTGRESQL):
         raise ValueError(
-            "Expected as source sqlite:///FILE, postgresql://USER@HOST/DATABASE, or env:NAME, a "
-            "variable of the environment that holds such a URL; got another text."
+            "Expected as source sqlite:///FILE, postgresql://USER@HOST/DATABASE, or env:NAME (an "
+            "environment variable that contains such a URL), got another text."
         )
 
 

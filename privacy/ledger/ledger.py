@@ -255,8 +255,8 @@ class Ledger:
             return None
         if not stored.is_intact:
             raise LedgerCorrupt(
-                f"Expected the checkpoint of {run_id!r} with digest {stored.digest}, as it was "
-                "committed, got other bytes."
+                f"Expected the checkpoint of {run_id!r} with the committed digest {stored.digest}, "
+                "got other bytes."
             )
         return Checkpoint(stored.index, stored.data)
 
@@ -284,8 +284,8 @@ class Ledger:
             if not reader.has_head(head):
                 raise LedgerCorrupt(
                     f"Expected record {head.records} of the ledger {self._name} to be the one that "
-                    "was kept elsewhere, it is not: an older copy was put back, or the log was "
-                    "rewritten. Put the newer one back; what was released since is in no other."
+                    "was stored elsewhere, it is not: an older copy was put back, or the log was "
+                    "rewritten. Restore the newest copy: only that one contains the later releases."
                 )
 
     def check(self, *, anchor: ChainHead | None = None) -> None:

@@ -67,7 +67,7 @@ class BudgetExceeded(LedgerError):
         total = after.compute_spent_or_held(blocks)
         what = "this release" if count == 1 else f"{count} releases"
         if len(claims) > 1:
-            what = f"what is released ahead of them and {what}"
+            what = f"the releases before the rounds and {what}"
         message = (
             f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "
             f"got ε = {format_rounded_up(budget.compute_epsilon(total), 9)} with {what}: "
@@ -76,8 +76,8 @@ class BudgetExceeded(LedgerError):
         holders = ", ".join(f"{run!r} ({n} releases)" for run, n in others.held_counts.items())
         if holders:
             message += (
-                f"more is held for the rounds to come of {holders} (what a run that is gone still "
-                "holds is freed by `parley ledger free`), "
+                f"more is held for the next rounds of {holders} (`parley ledger free` frees what "
+                "an abandoned run holds), "
             )
         message += f"{format_rounded_down(self.left.epsilon)} left."
         if count > 1:
@@ -94,7 +94,7 @@ def _format_remedy(others: BudgetAccount, claims: Claims, blocks: Blocks) -> str
         name: others.can_hold(claims, (name,), run_id="this run")
         for name in (*sorted(known), OTHER_BLOCKS)
     }
-    full = ", ".join(repr(name) for name in room if name and not room[name]) or "none by itself"
-    fits = ", ".join(repr(name) for name in room if name and room[name]) or "none of those named"
-    others_fit = " and in every block that no job named yet" if room[OTHER_BLOCKS] else ""
-    return f" By block: no room in {full}; room in {fits}{others_fit} (data.blocks names them)."
+    full = ", ".join(repr(name) for name in room if name and not room[name]) or "no single block"
+    fits = ", ".join(repr(name) for name in room if name and room[name]) or "no named block"
+    others_fit = " and in every block that no job has named yet" if room[OTHER_BLOCKS] else ""
+    return f" By block: no room in {full}; room in {fits}{others_fit} (data.blocks selects them)."

@@ -57,7 +57,7 @@ def register(
     same = {(each.name, each.fingerprint, each.contents) for each in budgets}
     if len(same) > 1 or len(units) < len(budgets):
         shown = "; ".join(each.description for each in budgets)
-        raise ValueError(f"Expected budgets of one data set, one a unit, got {shown}.")
+        raise ValueError(f"Expected budgets of one data set, one per unit, got {shown}.")
     new = _compute_new_digests(writer, data)
     known = _find_same_data(writer, data, new[1] if new and among else {})
     for budget in budgets:
@@ -185,8 +185,9 @@ def list_charged_blocks(accounts: Iterable[BudgetAccount]) -> set[str]:
 def format_moved_rows(name: str, count: int) -> str:
     """Return the message about records that changed their block."""
     return (
-        f"Expected every record of data set {name!r} in the block that it was charged in, got "
-        f"{count} in another one, with a fresh budget there: put its block back, or leave it out"
+        f"Expected every record of data set {name!r} in the block in which it was charged, got "
+        f"{count} in another block, with a fresh budget there: restore the block of these records "
+        "or remove them"
     )
 
 
@@ -206,8 +207,8 @@ def _find_same_data(
     if len(names) > 1:
         raise LedgerConflict(
             "Expected data of one data set, got records of "
-            f"{' and '.join(repr(name) for name in sorted(names))}, each of which has its account: "
-            "leave out those of one of them, or read them as data sets by themselves."
+            f"{' and '.join(repr(name) for name in sorted(names))}, which have separate accounts: "
+            "remove the records of one of them, or read each as its own data set."
         )
     name = next(iter(names), None)
     if named and name != requested.name:  # the same name, but no sign that it is the same data
@@ -236,7 +237,7 @@ def _raise_conflict(account: BudgetAccount, dataset: DatasetBudget, hint: str = 
     raise LedgerConflict(
         f"Expected the data set as it was registered, {account.budget.description}; "
         f"got {dataset.description}.{hint} Budget and certificate are fixed when a data set is "
-        "first registered; `parley ledger raise` raises it on purpose."
+        "first registered; `parley ledger raise` raises the budget."
     )
 
 
@@ -245,9 +246,9 @@ def _check_unreleased(known: Iterable[BudgetAccount], opened: DatasetBudget) -> 
     for account in known:
         if account.spent.releases:
             raise LedgerConflict(
-                f"Expected data of which nothing was released yet, to open {opened.guarantee} "
-                f"for it, got {account.spent.releases} releases on {account.key} that no "
-                f"{opened.unit}-level bound covers."
+                f"Expected data without releases, to open {opened.guarantee} for it, got "
+                f"{account.spent.releases} releases on {account.key} that no {opened.unit}-level "
+                "bound covers."
             )
 
 
@@ -258,7 +259,7 @@ def get_account(key: BudgetKey, accounts: Mapping[BudgetKey, BudgetAccount]) -> 
     units = [str(each.unit) for each in accounts if each.dataset == key.dataset]
     if units:
         raise LedgerConflict(
-            f"Expected unit {' or '.join(units)}, in which the budgets of data set "
-            f"{key.dataset!r} are stated, got {key.unit}."
+            f"Expected unit {' or '.join(units)}, the unit of the budgets of data set "
+            f"{key.dataset!r}, got {key.unit}."
         )
     raise LedgerConflict(f"Expected a registered data set, got {key.dataset!r}.")

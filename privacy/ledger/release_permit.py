@@ -65,7 +65,7 @@ def grant_permit(writer: LedgerWriter, entry: LedgerEntry, number: int | None) -
     """Return the permit for one entry; raises as `grant_permits`."""
     first, settled = writer.load_reservation(number)
     if settled is not None and settled.kind == RecordKind.VOID:
-        raise LedgerCorrupt(f"Expected reservation {number} to be open, it was given back.")
+        raise LedgerCorrupt(f"Expected reservation {number} to be open, it was voided.")
     held, asked = parse_entry(first).to_json(), entry.to_json()
     # The message names the parts that differ; their values stay in the ledger.
     parts = [
@@ -96,6 +96,6 @@ def check_units(name: str, *, charged: Collection[Unit], registered: Collection[
     if not set(registered) <= set(charged):
         raise LedgerConflict(
             f"Expected every release on data set {name!r} to be charged to its budgets of unit "
-            f"{' and '.join(sorted(registered))}, got one for unit {' and '.join(sorted(charged))} "
-            "alone: a job on these data needs privacy.unit = 'both'."
+            f"{' and '.join(sorted(registered))}, got one only for unit "
+            f"{' and '.join(sorted(charged))}: a job on these data needs privacy.unit = 'both'."
         )

@@ -85,7 +85,7 @@ class Replay:
             self.accounts[record.key] = self._apply_record(record)
             self.vouched = record.parse_body().get("accounts")
         except UNREADABLE as error:
-            self._add(record.position, f"Record {record.position} makes no sense: {error}")
+            self._add(record.position, f"Record {record.position} is not valid here: {error}")
 
     def _apply_record(self, record: LedgerRecord) -> BudgetAccount:
         """Return the record's account after it."""
@@ -194,18 +194,18 @@ def find_problems(
 def _find_head_problems(head: ChainHead, log: Replay) -> Iterator[str]:
     if head.records != log.head.records:
         yield (
-            f"Expected {head.records} records, as the head says, the log ends with "
-            f"{log.head.records}: its end was cut off or added to."
+            f"Expected {head.records} records, the number in the head, got {log.head.records}: the "
+            "end of the log was cut off or extended."
         )
     elif head.hash != log.head.hash:
-        yield "Expected the last record to have the head's hash, it has another."
+        yield "Expected the last record to have the head's hash, it has a different one."
 
 
 def _find_anchor_problems(anchor: ChainHead | None, log: Replay) -> Iterator[str]:
     if anchor is not None and anchor.records and log.hashes.get(anchor.records) != anchor.hash:
         yield (
             f"Expected record {anchor.records} as it was at the given head, "
-            f"{'it is another' if anchor.records in log.hashes else 'there is none'}: "
+            f"{'it is different' if anchor.records in log.hashes else 'there is none'}: "
             "an older copy was put back, or the log was rewritten."
         )
 
@@ -247,14 +247,14 @@ def _find_account_problems(
                 f"{', '.join(own_row[name] for name in parts)}."
             )
     if log.vouched != digest_accounts(each.to_row() for each in log.accounts.values()):
-        yield "Expected the last record to vouch for the totals of the log, it doesn't."
+        yield "Expected the last record to contain the digest of the log's totals, it doesn't."
 
 
 def _find_row_problems(stored: Mapping[str, KnownRows], log: Replay) -> Iterator[str]:
     logged = {key.dataset: each.rows for key, each in log.accounts.items() if each.rows}
     for name in sorted(stored.keys() | logged.keys()):
         if stored.get(name) != logged.get(name):
-            yield f"Expected the digests of the rows of {name!r} as in the log, they are others."
+            yield f"Expected the digests of the rows of {name!r} as in the log, they are different."
 
 
 def _find_checkpoint_problems(

@@ -86,9 +86,9 @@ def _check_run(account: BudgetAccount, run_id: str) -> None:
     """Raise LedgerConflict if the account was planned for another run."""
     if account.is_closed_to(run_id):
         raise LedgerConflict(
-            f"Expected run {next(iter(account.held))!r}, for whose plan alone the budget of data "
-            f"set {account.key} holds (certificate plan), got {run_id!r}: runs that share data "
-            "need a ledger of their own, with certificate gaussian, zcdp or pure."
+            f"Expected run {next(iter(account.held))!r}, got {run_id!r}: the budget of data set "
+            f"{account.key} holds only for the plan of that run (certificate plan). Runs that "
+            "share data need a separate ledger with certificate gaussian, zcdp or pure."
         )
 
 
@@ -120,7 +120,7 @@ def reserve(writer: LedgerWriter, entries: Sequence[LedgerEntry]) -> tuple[int, 
     keys = {entry.key for entry in entries}
     if len(keys) < len(entries):
         raise LedgerConflict(
-            f"Expected one entry a budget in one step, got {len(entries)} for {len(keys)}."
+            f"Expected one entry per budget in one step, got {len(entries)} for {len(keys)}."
         )
     for name in {key.dataset for key in keys}:
         charged = {key.unit for key in keys if key.dataset == name}
@@ -150,8 +150,8 @@ def _find_reservation(writer: LedgerWriter, entry: LedgerEntry) -> int | None:
     expected = str(account.budget.neighbouring)
     if entry.facts["neighbouring"] != expected:
         raise LedgerConflict(
-            f"Expected neighbouring {expected!r}, which the budget of data set {entry.key} is "
-            f"stated in, got {entry.facts['neighbouring']!r}."
+            f"Expected neighbouring {expected!r} as in the budget of data set {entry.key}, got "
+            f"{entry.facts['neighbouring']!r}."
         )
     latest = writer.find_latest(entry.key, entry.run_id, entry.index)
     if latest is not None and latest.kind != RecordKind.VOID:

@@ -113,16 +113,16 @@ def load_row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
             key = file.read(_KEY + 1)
     except OSError as error:
         raise LedgerConflict(
-            f"Expected the key of the ledger's rows in {path}: {error.strerror}. It goes where the "
-            "ledger goes."
+            f"Expected the key of the ledger's rows in {path}: {error.strerror}. Move it together "
+            "with the ledger."
         ) from error
     if len(key) != _KEY:
         raise LedgerConflict(f"Expected a key of {_KEY} bytes in {path}, got another file.")
     found = RowKey(key)
     if checks - {found.key_id}:
         raise LedgerConflict(
-            f"Expected in {path} the key that this ledger's rows were digested under, got another: "
-            "it goes where the ledger goes."
+            f"Expected in {path} the key for this ledger's row digests, got another: move the key "
+            "together with the ledger."
         )
     return found
 

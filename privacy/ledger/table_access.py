@@ -95,7 +95,7 @@ class LedgerReader:
         rows = list(connection.fetch_rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
         records, end = (rows[0]["records"], rows[0]["hash"]) if rows else (None, None)
         if not (isinstance(records, int) and isinstance(end, str)):
-            raise LedgerCorrupt("Expected a head record in the ledger, it is gone or damaged.")
+            raise LedgerCorrupt("Expected a head record in the ledger, it is missing or damaged.")
         self.head = ChainHead(records=records, hash=end)
         check_version(rows[0]["version"], place)
 
@@ -117,8 +117,8 @@ class LedgerReader:
         if position < 1 or not records or records[-1].position != head.records or head != self.head:
             raise LedgerCorrupt(
                 f"Expected records {position} to {self.head.records} to be those that the ledger's "
-                "head vouches for, they were edited, removed or added to. Nothing was recorded; "
-                "`parley ledger verify` says where."
+                "head vouches for: some were edited, removed or added. Nothing was recorded; "
+                "`parley ledger verify` shows where."
             )
         return records
 
@@ -177,9 +177,9 @@ class LedgerReader:
                 found = ""
             if last.get("accounts", digest_accounts(())) != found:
                 raise LedgerCorrupt(
-                    "Expected the totals of all budgets as the ledger's last record says, got "
-                    "others: the table was edited. Nothing was recorded; `parley ledger verify` "
-                    "says which."
+                    "Expected the totals of all budgets as in the ledger's last record, got other "
+                    "totals: the table was edited. Nothing was recorded; `parley ledger verify` "
+                    "shows which."
                 )
         return {_parse_key(row): row for row in rows}
 

@@ -39,14 +39,14 @@ def check_files(path: Path) -> None:
         NotALedger: one of them is something else.
     """
     if path.exists() and not path.is_file():
-        raise NotALedger(f"Expected a file for the ledger, {path} is none.")
+        raise NotALedger(f"Expected a regular file for the ledger, {path} is not one.")
     for beside in (path.with_name(path.name + end) for end in _COMPANION_SUFFIXES):
         try:
             kind = beside.lstat().st_mode
         except OSError:
             continue
         if not stat.S_ISREG(kind):
-            raise NotALedger(f"Expected a file beside the ledger, {beside} is none.")
+            raise NotALedger(f"Expected a regular file next to the ledger, {beside} is not one.")
 
 
 def check_schema(connection: DatabaseConnection, place: str) -> None:
@@ -69,7 +69,7 @@ def check_schema(connection: DatabaseConnection, place: str) -> None:
     for kind, name, _ in stored:
         if name not in known.get(kind, ()):
             raise NotALedger(
-                f"Expected the tables of a ledger at {place}, got a {kind} {name!r:.80} too."
+                f"Expected the tables of a ledger at {place}, got a {kind} {name!r:.80}, too."
             )
     _check_columns(connection, tables, set(COLUMNS), place)
 
@@ -85,7 +85,7 @@ def _check_columns(
     if found != {name: set(COLUMNS[name]) for name in expected}:
         raise NotALedger(
             f"Expected the tables of a ledger at {place}, with their columns and no others, got "
-            f"{', '.join(sorted(found)) or 'none'}: somebody else made or changed them."
+            f"{', '.join(sorted(found)) or 'none'}: another program made or changed them."
         )
 
 
@@ -118,7 +118,7 @@ class ReadLimits:
         if self._bytes > self._limit:
             raise LedgerCorrupt(
                 f"Expected at most the {_measure_size(self._path)} bytes of {self._path}, got more "
-                "out of it: its pages are each other's."
+                "out of it: its pages refer to each other."
             )
         return row
 

@@ -59,7 +59,7 @@ def test_a_budget_is_named_by_data_and_unit_whatever_the_data_are_called(ledger:
 def test_budgets_that_are_not_one_data_sets_are_not_registered(
     ledger: Ledger, budgets: tuple[DatasetBudget, ...]
 ) -> None:
-    with pytest.raises(ValueError, match="of one data set, one a unit"):
+    with pytest.raises(ValueError, match="of one data set, one per unit"):
         ledger.register(*budgets)
 
 
@@ -156,7 +156,7 @@ def test_a_second_budget_is_refused_where_something_was_released(tmp_path: Path)
 
 
 def test_one_step_has_one_entry_a_budget(ledger: Ledger) -> None:
-    with pytest.raises(LedgerConflict, match="one entry a budget"):
+    with pytest.raises(LedgerConflict, match="one entry per budget"):
         ledger.reserve((*both(1), both(2)[0]))
     assert counts(ledger) == [0, 0]
 

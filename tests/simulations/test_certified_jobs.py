@@ -87,5 +87,5 @@ def test_a_plan_holds_for_one_run_and_shares_no_ledger(tmp_path):
         (own,) = ledger.list_accounts()
         assert own.budget.certificate is AccountCertificate.PLAN
         (event,) = own.spent.counts
-        with pytest.raises(LedgerConflict, match="for whose plan alone"):
+        with pytest.raises(LedgerConflict, match="holds only for the plan"):
             ledger.hold("another", {own.key: ((event, 1),)})

@@ -87,7 +87,7 @@ def test_next_years_records_have_a_whole_budget_while_old_ones_are_used_up(rows,
     # A record that was in 2023 is not to be paid for once more as one of 2025.
     moved = pl.when(pl.int_range(pl.len()) == 0).then(2025).otherwise("year")
     rows.with_columns(year=moved).write_csv("t.csv")
-    with pytest.raises(LedgerConflict, match="1 in another one, with a fresh budget there"):
+    with pytest.raises(LedgerConflict, match="1 in another block, with a fresh budget there"):
         simulate(a_job(blocks=["2025"]), out=Path("fourth"))
     with Ledger.open("all.sqlite", read_only=True) as ledger:
         assert ledger.verify() == []
@@ -99,8 +99,8 @@ def test_next_years_records_have_a_whole_budget_while_old_ones_are_used_up(rows,
     ("overrides", "error", "match"),
     [
         (['data.blocks=["2030"]'], NoRecords, "in blocks 2030"),
-        (['data.blocks=["2023", "2023"]'], JobError, "every block once"),
-        ([f"data.blocks={[str(each) for each in range(10**5)]}"], JobError, "at most 64 blocks"),
+        (['data.blocks=["2023", "2023"]'], JobError, "each block once"),
+        ([f"data.blocks={[str(each) for each in range(10**5)]}"], JobError, "at most 64 named blocks"),
         (["data.block-column="], JobError, "Expected data.block-column with data.blocks"),
         (["data.block-column=age"], SchemaError, "of kind ignore in the schema, got 'age'"),
         (

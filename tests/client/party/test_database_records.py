@@ -208,7 +208,7 @@ def test_records_held_out_are_known_by_the_account_that_counts_them(tmp_path):
     ("changes", "named"),
     [
         ({"source": "postgresql://me:s3cret@host/clinic"}, "a source without a password"),
-        ({"source": "ward.csv"}, "query = 'SELECT …' beside a source that is a database"),
+        ({"source": "ward.csv"}, "query = 'SELECT …' if the source is a database"),
         ({"query": ""}, "got a database without one"),
         ({"source": ""}, "one of path, source and prepared"),
         ({"path": "ward.csv"}, "one of path, source and prepared"),

@@ -113,7 +113,7 @@ def test_old_blocks_are_used_up_and_new_ones_are_whole(world, wired, tmp_path):
     for turn, blocks in enumerate((("2024",), ("2022", "2024"), ())):
         assert wired.reason(joined(blocks, f"{turn:032x}")) == "budget-exhausted"
     log = (world.folders[0] / "party.log").read_text()
-    assert "no room in '2024'; room in '2022' and in every block that no job named" in log
+    assert "no room in '2024'; room in '2022' and in every block that no job has named" in log
     wired.ok(joined(("2022",), "0b" * 16))
     with open_party(world.folders[0]) as party:
         (row,) = list_budgets(party)
@@ -201,7 +201,7 @@ def test_the_owner_is_told_of_a_record_that_changed_its_block(world, wired):
     first = (pl.col("year") == 2024) & (pl.int_range(pl.len()) == rows["year"].arg_max())
     rows.with_columns(year=pl.when(first).then(2023).otherwise("year")).write_csv(path)
     told = next(item for item in check_items(folder) if item.what == "accounts")
-    assert (told.status, "1 in another one, with a fresh budget there" in told.said) == (2, True)
+    assert (told.status, "1 in another block, with a fresh budget there" in told.said) == (2, True)
     rows.write_csv(path)  # put back
     assert not next(item for item in check_items(folder) if item.what == "accounts").status
 

@@ -227,7 +227,7 @@ def test_a_planned_job_with_a_mu_that_does_not_hold_is_found_by_verify(
             ledger.hold("run-1", {KEY: ((ROUND, 5),)})
             assert ledger.verify() == []
         (found, *_) = messages(ledger)
-        assert "makes no sense: Expected μ ≥ " in found
+        assert "is not valid here: Expected μ ≥ " in found
         with pytest.raises(LedgerCorrupt, match="Expected μ ≥"):
             ledger.check()
 
@@ -317,10 +317,10 @@ def test_a_plan_admits_one_run(path):
             lambda: ledger.hold("run-2", {KEY: ((GaussianEvent(mu=0.01), 1),)}),
             lambda: reserve(ledger, 1, GaussianEvent(mu=0.01), run="run-2"),
         ):
-            with pytest.raises(LedgerConflict, match="for whose plan alone"):
+            with pytest.raises(LedgerConflict, match="holds only for the plan"):
                 other()
         ledger.end_hold("run-1")
-        with pytest.raises(LedgerConflict, match="for whose plan alone"):
+        with pytest.raises(LedgerConflict, match="holds only for the plan"):
             reserve(ledger, 1, GaussianEvent(mu=0.01), run="run-2")
         reserve(ledger, 2, GaussianEvent(mu=0.05))
         assert ledger.verify() == []

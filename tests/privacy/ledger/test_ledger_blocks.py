@@ -129,7 +129,7 @@ def test_jobs_on_other_blocks_leave_a_blocks_budget_whole(ledger_url: str) -> No
             with pytest.raises(BudgetExceeded) as refusal:
                 spend(ledger, table(records, reads), "one more")
             assert "no room in '2023'; room in " in str(refusal.value)
-            assert "every block that no job named yet (data.blocks" in str(refusal.value)
+            assert "every block that no job has named yet (data.blocks" in str(refusal.value)
         assert "room in '2024'" in str(refusal.value) or reads == ()
         spend(ledger, table(records, ("2024",)), "new")
         assert (spent(ledger, "2023"), spent(ledger, "2024")) == (10, 1)
@@ -187,7 +187,7 @@ def test_a_record_that_changed_its_block_gets_no_second_budget(ledger_url: str) 
         spend(ledger, table(before, ("2024",)), "second")
         for reads in (("2023",), ("2024",), ()):
             for name in ("ward", "export"):
-                with pytest.raises(LedgerConflict, match="1 in another one, with a fresh budget"):
+                with pytest.raises(LedgerConflict, match="1 in another block, with a fresh budget"):
                     ledger.register(table(after, reads, name))
         rows = table(after, ()).rows
         assert rows is not None
@@ -218,9 +218,9 @@ def test_a_table_without_blocks_is_charged_to_all_of_them(ledger_url: str) -> No
 
 def test_what_names_no_blocks_is_refused() -> None:
     assert parse_blocks(("b", "a")) == ("a", "b")
-    wrong = defaultdict(lambda: r"Expected blocks of 1 to 100 letters")
-    wrong[("a", "b", "a")] = "every block once, got 'a' twice"
-    wrong[tuple(f"{each}" for each in range(10**5))] = f"at most {MAX_BLOCKS} .* names none reads"
+    wrong = defaultdict(lambda: r"Expected block names of 1 to 100 characters")
+    wrong[("a", "b", "a")] = "each block once, got 'a' twice"
+    wrong[tuple(f"{each}" for each in range(10**5))] = f"at most {MAX_BLOCKS} .* names no blocks reads"
     for names in [*wrong, ("",), ("a\n",), ("x" * 101,)]:
         with pytest.raises(ValueError, match=wrong[names]):
             an_entry(1, blocks=names)

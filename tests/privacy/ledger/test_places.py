@@ -148,7 +148,7 @@ def test_a_lost_connection_is_reported_and_the_next_step_connects_again(
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"not a database " * 100, "another kind"), ("CREATE TABLE other (x)", "with 'other'")],
+    [(b"not a database " * 100, "another kind"), ("CREATE TABLE other (x)", "with table 'other'")],
 )
 def test_a_file_of_another_kind_is_refused_and_left_alone(
     tmp_path: Path, content: bytes | str, message: str
@@ -233,7 +233,7 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
         head = ledger.get_head()
         for _ in range(3):
             with pytest.raises(
-                LedgerUnavailable, match=r"room to write .*ledger.sqlite.*full"
+                LedgerUnavailable, match=r"Cannot write .*ledger.sqlite.*full"
             ) as e:
                 commit_and_reserve(
                     ledger, reservation.id, outcome={}, checkpoint=b"m" * 99_000, entry=an_entry(2)
@@ -257,7 +257,7 @@ def test_a_read_only_file_system_can_be_read_and_is_said_to_be_one(small_disk: P
     with Ledger.open(path, read_only=True) as ledger:
         assert ledger.verify() == []
     for place in (path, small_disk / "new.sqlite"):
-        with pytest.raises(LedgerUnavailable, match=f"written at {place}"):
+        with pytest.raises(LedgerUnavailable, match=f"at {place} cannot be read and written"):
             Ledger.open(place)
 
 

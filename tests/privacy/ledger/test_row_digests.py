@@ -94,7 +94,7 @@ def test_records_of_two_accounts_are_charged_to_neither(ledger_url: str) -> None
         spend(ledger, table("a", *range(10)), "first")
         spend(ledger, table("b", *range(10, 20)), "second")
         for name in ("a", "b", "c"):
-            with pytest.raises(LedgerConflict, match=r"of 'a' and 'b'.*leave out"):
+            with pytest.raises(LedgerConflict, match=r"of 'a' and 'b'.*remove the records"):
                 ledger.register(table(name, 9, 10))
         with pytest.raises(LedgerConflict, match=r"ε = 0\.5.*records in common"):
             ledger.register(replace(table("c", 9, 30), epsilon=0.5))
@@ -169,11 +169,11 @@ def test_another_key_is_told_and_nothing_is_charged(tmp_path: Path) -> None:
         asked = table("b", *range(21))
         assert asked.rows is not None
         for step in (lambda: ledger.register(asked), lambda: ledger.count_shared_rows(asked.rows)):
-            with pytest.raises(LedgerConflict, match=r"goes where the ledger goes"):
+            with pytest.raises(LedgerConflict, match=r"together with the ledger"):
                 step()
             assert not key.exists()  # a new one would find no row again
             key.write_bytes(b"k" * 32)
-            with pytest.raises(LedgerConflict, match=r"got another: it goes where"):
+            with pytest.raises(LedgerConflict, match=r"got another: move the key"):
                 step()
             key.unlink()
         assert ledger.register(table("a", *range(20)))[0].name == "a"  # known by its bytes

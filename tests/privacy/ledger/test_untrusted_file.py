@@ -63,7 +63,7 @@ def test_a_pipe_or_a_device_is_no_ledger_and_nothing_waits_for_it(
     place = path.with_name(path.name + end)
     place.unlink(missing_ok=True)
     kind(place)
-    with pytest.raises(NotALedger, match="Expected a file"):
+    with pytest.raises(NotALedger, match="Expected a regular file"):
         Ledger.open(path, create=False, read_only=True)
 
 

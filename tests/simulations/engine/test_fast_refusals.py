@@ -84,7 +84,7 @@ def test_runs_at_once_on_one_ledger_finish_or_are_refused_at_once(tmp_path):
     begin("a", StartAnother(lambda: begin("b", StartAnother(more))))
     assert ended[2:] == ["complete", "complete"]
     for refusal in ended[:2]:
-        assert "is held for the rounds to come of 'a-" in refusal
+        assert "is held for the next rounds of 'a-" in refusal
     assert not (tmp_path / "c").exists()
     assert not (tmp_path / "d").exists()
     with Ledger.open(tmp_path / "all.sqlite", read_only=True) as ledger:
