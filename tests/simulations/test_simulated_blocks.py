@@ -100,7 +100,11 @@ def test_next_years_records_have_a_whole_budget_while_old_ones_are_used_up(rows,
     [
         (['data.blocks=["2030"]'], NoRecords, "in blocks 2030"),
         (['data.blocks=["2023", "2023"]'], JobError, "each block once"),
-        ([f"data.blocks={[str(each) for each in range(10**5)]}"], JobError, "at most 64 named blocks"),
+        (
+            [f"data.blocks={[str(each) for each in range(10**5)]}"],
+            JobError,
+            "at most 64 named blocks",
+        ),
         (["data.block-column="], JobError, "Expected data.block-column with data.blocks"),
         (["data.block-column=age"], SchemaError, "of kind ignore in the schema, got 'age'"),
         (

@@ -218,12 +218,21 @@ SWAP = [
         (["UPDATE parley_ledger_records SET run_id = 'x' WHERE position = 3"], "Record 3 doesn't"),
         (["UPDATE parley_ledger_records SET kind = 'void' WHERE position = 3"], "Record 3 doesn't"),
         (["UPDATE parley_ledger_records SET hash = 'f00' WHERE position = 3"], "Record 3 doesn't"),
-        (["UPDATE parley_ledger_records SET unit = '' WHERE position = 3"], "Record 3 is not valid"),
-        (["UPDATE parley_ledger_records SET body = 'no' WHERE position = 2"], "Record 2 is not valid"),
+        (
+            ["UPDATE parley_ledger_records SET unit = '' WHERE position = 3"],
+            "Record 3 is not valid",
+        ),
+        (
+            ["UPDATE parley_ledger_records SET body = 'no' WHERE position = 2"],
+            "Record 2 is not valid",
+        ),
         (["DELETE FROM parley_ledger_records WHERE position = 4"], "record 4 is missing"),
         (["DELETE FROM parley_ledger_records WHERE position IN (2, 3)"], "2 to 3 are missing"),
         (SWAP, "Record 4 doesn't match"),
-        (["DELETE FROM parley_ledger_records WHERE position >= 5"], "the end of the log was cut off"),
+        (
+            ["DELETE FROM parley_ledger_records WHERE position >= 5"],
+            "the end of the log was cut off",
+        ),
         (["UPDATE parley_ledger_head SET hash = 'f00'"], "the head's hash"),
         (["DELETE FROM parley_ledger_head"], "head record"),
         (

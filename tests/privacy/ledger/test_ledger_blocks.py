@@ -220,7 +220,9 @@ def test_what_names_no_blocks_is_refused() -> None:
     assert parse_blocks(("b", "a")) == ("a", "b")
     wrong = defaultdict(lambda: r"Expected block names of 1 to 100 characters")
     wrong[("a", "b", "a")] = "each block once, got 'a' twice"
-    wrong[tuple(f"{each}" for each in range(10**5))] = f"at most {MAX_BLOCKS} .* names no blocks reads"
+    wrong[tuple(f"{each}" for each in range(10**5))] = (
+        f"at most {MAX_BLOCKS} .* names no blocks reads"
+    )
     for names in [*wrong, ("",), ("a\n",), ("x" * 101,)]:
         with pytest.raises(ValueError, match=wrong[names]):
             an_entry(1, blocks=names)

@@ -232,9 +232,7 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
                 file.write(b"x" * 4096)
         head = ledger.get_head()
         for _ in range(3):
-            with pytest.raises(
-                LedgerUnavailable, match=r"Cannot write .*ledger.sqlite.*full"
-            ) as e:
+            with pytest.raises(LedgerUnavailable, match=r"Cannot write .*ledger.sqlite.*full") as e:
                 commit_and_reserve(
                     ledger, reservation.id, outcome={}, checkpoint=b"m" * 99_000, entry=an_entry(2)
                 )
