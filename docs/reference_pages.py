@@ -21,6 +21,7 @@ from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.command_table import LazyCommand
 from parley.deploy.run_watcher import REASON_MEANINGS
+from parley.exit_status import EXIT_CODES
 from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.job import FORMS, Job
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
@@ -132,6 +133,22 @@ def build_errors_page() -> str:
     )
 
 
+def build_exit_codes_page() -> str:
+    """Build the page of the exit codes of every command."""
+    return _join(
+        [
+            "# Exit codes",
+            "What a script can tell from `$?` after a command of `parley`. Messages are on "
+            "standard error; `--json` writes one object to standard output, also if the command "
+            "fails later.",
+            _build_table(
+                ["code", "meaning"],
+                [[str(code), _to_markdown(text)] for code, text in EXIT_CODES.items()],
+            ),
+        ]
+    )
+
+
 def build_records_page() -> str:
     """Build the page of the metrics in run folders: of rounds and of models."""
     parts = [
@@ -155,6 +172,7 @@ PAGES: dict[str, tuple[str, Callable[[], str]]] = {
     "reference-schema.md": ("Schema keys", build_schema_page),
     "reference-session.md": ("Session keys", build_session_page),
     "reference-metrics.md": ("Metrics and rounds", build_records_page),
+    "reference-exit-codes.md": ("Exit codes", build_exit_codes_page),
     "reference-reasons.md": ("Why a party declines", build_errors_page),
 }
 """File name on the site → title in the navigation, and the function that builds the page."""

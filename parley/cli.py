@@ -1,7 +1,6 @@
 """Run the command line: start and end of the process, and one clear message per error.
 
-Exit status: 0 done; 1 the run could not continue (disk, ledger, parties); 2 the input is wrong; 3
-the privacy budget refuses; 4 an audit refuted a claim; 130 interrupted (resumable).
+`parley.exit_status.EXIT_CODES` lists the exit codes.
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ from typing import Annotated, NoReturn
 
 import click
 import typer
+from typer._completion_classes import completion_init
 
+from parley.command_options import COMPLETION_VARIABLE
 from parley.command_table import CommandTable
-from parley.exit_status import get_exit_status
+from parley.exit_status import INTERNAL_ERROR, get_exit_status
 from parley.safe_io.os_errors import describe_error
 from parley.safe_io.printable_text import guard_streams
 from parley.suggestions import add_suggestion
@@ -64,8 +65,10 @@ def main() -> NoReturn:
     guard_streams()
     warnings.showwarning = _print_warning
     signal.signal(signal.SIGTERM, _handle_termination)
+    if COMPLETION_VARIABLE in os.environ:
+        completion_init()
     try:
-        code = app(standalone_mode=False)
+        code = app(standalone_mode=False, prog_name="parley")
     except KeyboardInterrupt:
         _fail("interrupted.", 130)
     except BrokenPipeError:
@@ -75,9 +78,21 @@ def main() -> NoReturn:
     except Exception as error:
         status = _report_error(error)
         if status is None:
-            raise
+            _fail(_report_internal_error(error), INTERNAL_ERROR)
         _fail(describe_error(error), status)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _report_internal_error(error: Exception) -> str:
+    """Keep the traceback in a file and return the line for the terminal.
+
+    The line has no text of the error: it may hold values of records.
+    """
+    from parley.crash_report import write_crash_report  # noqa: PLC0415 - start-up: only for a bug
+
+    file = write_crash_report(error)
+    details = f"Details: {file}. Look for private values before you share it. " if file else ""
+    return f"internal error ({type(error).__name__}). {details}Please report it."
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -96,7 +111,7 @@ def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _report_error(error: Exception) -> int | None:
-    """Return the exit status of an expected error, or None for a bug, which keeps its traceback."""
+    """Return the exit status of an expected error, or None for a bug."""
     if isinstance(error, click.ClickException):
         if isinstance(error, click.UsageError):
             add_suggestion(error)

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+COMPLETION_VARIABLE = "_PARLEY_COMPLETE"
+"""Environment variable by which a shell asks `parley` for completions."""
+
 JobFile = Annotated[
     Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML); none: the defaults.")
 ]

@@ -76,6 +76,10 @@ _COMMANDS = {
         "statement offline: [bold]parley certificate verify FILE[/bold]; write a run for the "
         "public registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
     ),
+    "completion": (
+        "parley.commands.completion:print_completion",
+        "Print a script that completes commands and options in your shell.",
+    ),
 }
 _DEPLOYMENTS = {
     "server": (

@@ -43,6 +43,20 @@ _STATUS = {
     "sqlite3.OperationalError": 1,
 }
 
+INTERNAL_ERROR = 70
+"""Exit code of an error that Parley does not expect (EX_SOFTWARE of sysexits.h)."""
+
+EXIT_CODES = {
+    0: "The command did what you asked.",
+    1: "It could not continue: disk, network, ledger or parties; or you answered no.",
+    2: "The input is wrong: an option, job, file or key. The message says what to change.",
+    3: "The privacy budget refuses the job.",
+    4: "An audit measured more than a claimed ε.",
+    INTERNAL_ERROR: "An error in Parley. The message names a file with details to report.",
+    130: "Interrupted. A run resumes with `parley run --resume RUN`.",
+}
+"""Exit code → meaning, for every command."""
+
 KNOWN_ERRORS = frozenset(name for name in _STATUS if name.startswith("parley."))
 """Errors that a run in other processes may raise again here."""
 

@@ -71,7 +71,7 @@ def _list_objects(values: Any) -> tuple[list[Any], str]:
         if values.dtype in (pl.Object, pl.Binary):
             return values.to_list(), ""
         return [], _DATES if values.dtype.is_temporal() else ""
-    # As an array of its own type, a list of numbers and texts would be one of texts.
+    # A list of numbers and texts would become an array of texts.
     cells = np.asarray(values, object if isinstance(values, list | tuple) else None)
     if cells.dtype.kind != "O":
         return [], _BY_KIND.get(cells.dtype.kind, "")

@@ -20,6 +20,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.accounting.tradeoff import GROUP_SIZES
 from parley.safe_io.file_reading import read_bytes
+from parley.safe_io.os_errors import describe_cause
 from parley.server.records import attacker_text, guarantee_text
 from parley.server.records.guarantees import compute_attacker_rates
 from parley.server.records.run_folder import RunFolder, locate_ledger
@@ -55,7 +56,13 @@ def verify_certificate(
     Raises:
         CertificateError: a check failed.
     """
-    certificate = parse_certificate(read_bytes(file), file)
+    try:
+        content = read_bytes(file)
+    except OSError as error:
+        raise CertificateError(
+            f"Cannot read certificate {file}: {describe_cause(error)}."
+        ) from error
+    certificate = parse_certificate(content, file)
     facts = certificate.statement
     held, open_ = [f"signed by key {certificate.signer}"], []
     if signer is None:

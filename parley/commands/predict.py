@@ -21,6 +21,7 @@ from parley.client.data.table_readers import read_tables
 from parley.command_options import AsJson, ModelPath, OwnModels, Verbose
 from parley.prediction.fitted_model import Model
 from parley.prediction.model_loading import load_model
+from parley.prediction.row_format import adapt_format
 from parley.prediction.shape_functions import compute_shapes, format_overview, format_shape
 from parley.prediction.short_model import list_model_lines
 from parley.privacy.accounting.rounding import format_rounded_up
@@ -39,6 +40,9 @@ def predict_file(
     *,
     keep: str | None = None,
     threshold: float | None = None,
+    separator: str | None = None,
+    decimal: str | None = None,
+    encoding: str | None = None,
 ) -> tuple[int, dict[str, int]]:
     """Writes a line of predictions for every row of a file, in its order.
 
@@ -47,7 +51,8 @@ def predict_file(
             among them, may be there or not.
         out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
         keep: a column of the source to write first: what names the rows.
-        threshold: as of `Model.predict`.
+        threshold: see `Model.predict`.
+        separator, decimal, encoding: of a CSV; guessed if the schema's do not fit.
 
     Returns:
         The number of rows, and how often each label was predicted (empty for ridge).
@@ -59,11 +64,14 @@ def predict_file(
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
+    schema = adapt_format(
+        model.schema, source, wanted, separator=separator, decimal=decimal, encoding=encoding
+    )
     rows, counts = 0, dict.fromkeys(model.label_names, 0)
     # Whole or not at all: a reader never takes half a file for all of it.
     try:
         with replace_file(out) as file:
-            for table in read_tables(source, model.schema, only=wanted):
+            for table in read_tables(source, schema, only=wanted):
                 frame = _build_predictions(model, table, keep, threshold)
                 escape_formulas(frame).write_csv(file, include_header=not rows)
                 rows += table.rows
@@ -135,6 +143,16 @@ def predict(
             "probability on, or score for huber-svm. Default: the likelier one.",
         ),
     ] = None,
+    separator: Annotated[
+        str | None, typer.Option(help="Between the fields of a CSV (default: found).")
+    ] = None,
+    decimal: Annotated[
+        str | None, typer.Option(help="Decimal mark of a CSV's numbers: . or , (default: found).")
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: found)."),
+    ] = None,
     schema: SchemaFile = None,
     own_models: OwnModels = None,
 ) -> None:
@@ -144,7 +162,16 @@ def predict(
     scaling. The label's column need not be there; if it is, it is not read.
     """
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
-    count, labels = predict_file(loaded, rows, out, keep=keep, threshold=threshold)
+    count, labels = predict_file(
+        loaded,
+        rows,
+        out,
+        keep=keep,
+        threshold=threshold,
+        separator=separator,
+        decimal=decimal,
+        encoding=encoding,
+    )
     typer.echo(f"{count:,} predictions in {out}")
     for name, times in labels.items():
         typer.echo(to_one_line(f"  {name}: {times:,}"))

@@ -120,7 +120,7 @@ def plan(
         CalibrationError, RingTooSmall: the job's own choice cannot give the budget.
     """
     if not 0 < seconds_a_step < math.inf:
-        raise ValueError(f"Expected seconds_a_step > 0, got {seconds_a_step}.")
+        raise JobError(f"Expected seconds_a_step > 0, got {seconds_a_step}.")
     if what is not None and not is_job(what):
         raise JobError(
             "Expected a job, its file or its keys, got data: a plan reads none. Give it the sizes: "
