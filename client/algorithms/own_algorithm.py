@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
 from itertools import pairwise
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
 import numpy as np
@@ -41,7 +42,7 @@ from parley.client.models.own_code import CODE_FAILURES, OwnCodeError, describe_
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.exact_rows import sum_rows
-from parley.safe_io.path_names import get_public_name
+from parley.safe_io.path_names import compute_own_file_digest, get_public_name
 
 _FROM_DATA = {"features", "classes"}
 
@@ -135,8 +136,19 @@ def _describe_object(found: Any) -> str:
     return "none of that name" if found is None else f"an object of type {type(found).__name__}"
 
 
-@functools.lru_cache(maxsize=16)
 def _load_class(name: str) -> type[Any]:
+    """Return the class of that name; its file is run once for each of its contents.
+
+    A relative name is another file in another folder, and a file may be edited between two runs of
+    one process.
+    """
+    place = name.rpartition(":")[0]
+    return _load_class_once(name, str(Path(place).absolute()), compute_own_file_digest(name))
+
+
+@functools.lru_cache(maxsize=16)
+def _load_class_once(name: str, path: str, digest: str | None) -> type[Any]:
+    del path, digest  # parts of the cache's key
     file, _, attribute = name.rpartition(":")
     try:
         found = load_code(name, what="algorithm")

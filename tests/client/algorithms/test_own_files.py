@@ -124,3 +124,21 @@ def count_job(folder: Path) -> Job:
     """Return a job of the algorithm in a folder."""
     kind = f"algorithm.kind={folder / 'federated_count.py'}:FederatedCount"
     return load_job(overrides=[kind, *COUNT])
+
+
+def test_a_relative_name_is_the_file_in_the_current_folder_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "federated_count.py:FederatedCount"
+    titles = []
+    for folder, title in (("a", "one"), ("b", "two"), ("a", "one, edited")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "federated_count.py").write_text(
+            TEXT.replace('"federated count"', f'"{title}"')
+        )
+        monkeypatch.chdir(tmp_path / folder)
+        titles.append(build_own(name, {}, features=2, classes=2).title)
+    assert titles == ["one", "two", "one, edited"]
+    assert type(build_own(name, {}, features=2, classes=2)) is type(
+        build_own(name, {}, features=3, classes=2)
+    )
