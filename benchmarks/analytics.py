@@ -33,7 +33,7 @@ from analytics_peers import PEERS, errors_of
 import parley
 from parley.analytics.answer_intervals import AnswerSource, Intervals, NoisyCounts
 from parley.analytics.quantile_search import QuantileResult, QuantileSearch
-from parley.client.data.data_sources import build_memory_table
+from parley.client.data.memory_columns import build_memory_table
 from parley.client.data.raw_party_block import RawPartyBlock, read_raw_party_block
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryFacts

@@ -28,12 +28,12 @@ from functools import partial
 from pathlib import Path
 
 from parley.deploy.child_processes import (
-    ProcessError,
     Supervisor,
     build_environment,
     find_free_ports,
     wait_until,
 )
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.provisioning import make_deployment
 from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.server.jobs.job import Job

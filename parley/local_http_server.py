@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-MAX_CONNECTIONS = 64
+from parley.connection_limits import MAX_CONNECTIONS
+
 CONNECTION_S = 10.0
 """Seconds from the accepted connection to the last byte of the answer."""
 _POLL_S = 0.2

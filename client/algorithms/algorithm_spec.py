@@ -59,6 +59,7 @@ class AlgorithmSpec:
         bind: returns the algorithm for a party's own schema, if it reads raw columns. Raises
             Declined.
         check_state: refuses a model at which the claim does not hold. Raises Declined.
+        answers_queries: Whether it releases the answers of queries.
         trains_network: whether parties train a network, with torch.
         before_rounds: whether it is one release before the rounds, numbered 0.
         after_rounds: whether it is one release after the rounds, on held-out records.
@@ -76,6 +77,7 @@ class AlgorithmSpec:
     check: Callable[[Any, ReleasePlan], None] = _accept_anything
     check_state: Callable[[Any, State], None] = _accept_anything
     bind: Callable[[Any, Any], Any] = _return_unchanged
+    answers_queries: bool = False
     trains_network: bool = False
     before_rounds: bool = False
     after_rounds: bool = False

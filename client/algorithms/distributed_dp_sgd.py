@@ -53,7 +53,7 @@ class DistributedDPSGD(IterativeAlgorithm):
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
         pad: a single party processes the same number of rows, regardless of its batch
-            (`parley.client.dp_sgd.poisson_batches.compute_padded_width`).
+            (`parley.client.dp_sgd.batch_limits.compute_padded_width`).
         components: `[p, k]` directions on which rows are projected beforehand; kept in the state.
     """
 

@@ -31,7 +31,7 @@ from parley.client.algorithms.algorithm_spec import (
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
 from parley.client.algorithms.noisy_sums import SCALE_BITS, ReleasedAggregate
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
-from parley.client.algorithms.second_moments import project_rows
+from parley.client.algorithms.row_projection import project_rows
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan

@@ -38,7 +38,8 @@ from parley.client.contract.strict_decoding import DecodingError, decode_datacla
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.clipping import build_ball, clip_rows
 from parley.client.models.linear_serialization import MAX_MODEL_SIZE
-from parley.client.models.own_code import CODE_FAILURES, OwnCodeError, describe_failure, load_code
+from parley.client.models.own_code import describe_failure, load_code
+from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.exact_rows import sum_rows

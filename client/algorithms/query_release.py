@@ -202,5 +202,6 @@ SPEC = AlgorithmSpec(
     parse_size=parse_size,
     check=check_grid,
     bind=bind_schema,
+    answers_queries=True,
     summed=True,
 )

@@ -21,8 +21,9 @@ from parley.client.data.column_types import (
     CategoricalColumn,
     canonicalize_text,
 )
+from parley.client.data.data_error import DataError
 from parley.client.data.number_signs import describe_signs, find_signs
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema
 
 
@@ -261,7 +262,7 @@ def _build_unexpected_error(
     return table.build_fault(expected, got, row=row, column=name)
 
 
-def _encode_binary_labels(table: RawTable, schema: Schema) -> NDArray[np.float64]:
+def encode_binary_labels(table: RawTable, schema: Schema) -> NDArray[np.float64]:
     """Return `[N]` labels −1/+1."""
     name, label = schema.label_column, schema.label
     texts = read_label_texts(table, schema)
@@ -281,7 +282,7 @@ def _encode_binary_labels(table: RawTable, schema: Schema) -> NDArray[np.float64
     return signs
 
 
-def _encode_class_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
+def encode_class_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
     """Return `[N]` classes 0..K−1."""
     known = [canonicalize_text(value) for value in schema.label.classes or ()]
     return _encode_known(
@@ -289,16 +290,8 @@ def _encode_class_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
     )
 
 
-def _encode_targets(table: RawTable, schema: Schema) -> NDArray[np.float64]:
+def encode_targets(table: RawTable, schema: Schema) -> NDArray[np.float64]:
     """Return `[N]` targets, with the label's range mapped into [−1, 1]."""
     interval, outside = schema.label.range or (-1.0, 1.0), schema.label.outside
     targets, _ = read_ranged_numbers(table, schema.label_column, interval, outside=outside)
     return schema.label.scale.encode(targets)
-
-
-LABEL_READERS = {
-    "logistic": _encode_binary_labels,
-    "softmax": _encode_class_labels,
-    "ridge": _encode_targets,
-}
-"""The label reader of each kind of model."""

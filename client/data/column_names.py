@@ -6,25 +6,19 @@ still contributes only its own cells, so no ε rests on names.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from parley.client.data.binary_files import read_arrays, read_parquet_names
-from parley.client.data.csv_guess import find_separator_fault
-from parley.client.data.csv_text import read_csv_names
+from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import (
     MemoryTable,
     Source,
     SqlQuery,
-    check_unique_names,
     get_source_name,
 )
-from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.raw_table import DataError
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql_source import read_sql_names
+from parley.client.data.table_formats import FORMATS
 
 
 class MissingColumns(DataError):
@@ -55,26 +49,16 @@ def get_file_format(path: str | Path, file: FileFormat) -> str:
     return file.format or suffixed[0]
 
 
+def get_format(source: Source, file: FileFormat) -> str:
+    """Return the name of a source's format, a key of `FORMATS`."""
+    if isinstance(source, MemoryTable):
+        return "memory"
+    return "query" if isinstance(source, SqlQuery) else get_file_format(source, file)
+
+
 def read_column_names(source: Source, file: FileFormat) -> list[str]:
     """Return the names of all columns. A name may occur twice."""
-    if isinstance(source, MemoryTable):
-        return list(source.columns)
-    if isinstance(source, SqlQuery):
-        return read_sql_names(source)
-    match get_file_format(source, file):
-        case "csv":
-            return read_csv_names(source, file)
-        case "parquet":
-            return read_parquet_names(source)
-        case _:
-            found: list[str] = []
-
-            def note(names: list[str]) -> list[str]:
-                found.extend(names)
-                return []
-
-            read_arrays(source, note, compute_memory_limit(math.inf))
-            return found
+    return FORMATS[get_format(source, file)].read_names(source, file)
 
 
 def check_column_names(
@@ -101,7 +85,8 @@ def check_column_names(
                 names.remove(label[0])
         # One wide column usually means a wrong separator. Report that instead of missing columns.
         fits = len(names) == width and set(wanted) <= set(names)
-        if width == 1 and not fits and (fault := find_separator_fault(source, schema.file)):
+        fault = None if fits or width > 1 else FORMATS["csv"].find_name_fault(source, schema.file)
+        if fault:
             raise fault
     check_unique_names(names, path=where)
     if not all_used:
@@ -118,3 +103,27 @@ def check_column_names(
     if got:
         raise DataError("the columns of the schema", " and ".join(got), path=where)
     return names
+
+
+def check_unique_names(
+    names: Iterable[Any], *, path: str | Path, where: str = "in the file; in a query AS does"
+) -> None:
+    """Raise DataError if two columns have one name. Names are compared as text: 5 is "5".
+
+    Args:
+        where: where a name can be changed.
+    """
+    seen: dict[Any, list[Any]] = {}
+    for name in names:
+        # A frame also treats 1 and 1.0 as one name.
+        key = str(int(name)) if isinstance(name, float) and name.is_integer() else str(name)
+        seen.setdefault(key, []).append(name)
+    twice = sorted(key for key, found in seen.items() if len(found) > 1)
+    if not twice:
+        return
+    shown = [sorted(set(map(repr, seen[key]))) for key in twice]
+    got = f"[{', '.join(' and '.join(spelt) for spelt in shown)}] more than once"
+    expected = f"every column name once (rename one {where})"
+    if any(len(spelt) > 1 for spelt in shown):
+        expected = f"every column name once, as text (rename one {where})"
+    raise DataError(expected, got, path=path)

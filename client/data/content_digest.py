@@ -28,13 +28,7 @@ from hashlib import blake2b, sha256
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
-
-from parley.client.data.cell_parsing import has_codes, normalize_decimal_points, read_plain_texts
-from parley.client.data.column_types import LONG_CODE
-from parley.client.data.raw_table import RawTable
-from parley.client.data.schema import Schema
 
 _CHUNK = 4096
 """Rows per chunk that is concatenated and hashed."""
@@ -82,37 +76,21 @@ def get_row_digests(contents: ContentDigest | None) -> NDArray[np.uint64]:
     return np.empty((0, 3), np.uint64) if contents is None else contents.digests
 
 
-def digest_table(
-    table: RawTable, schema: Schema, blocks: NDArray[np.uint64] | None = None
-) -> ContentDigest:
-    """Return the contents of the columns that the schema learns from.
-
-    Args:
-        blocks: `[N]` block numbers of the rows.
-    """
-    used = sorted(schema.used)
-    kinds = [(name, schema.columns[name].kind) for name in used]
-    columns = [
-        _to_bits(table.arrays[name]) if name in table.arrays else encode_cells(table, name)
-        for name in used
-    ]
-    return _digest_columns(columns, table.rows, description=repr(kinds), blocks=blocks)
-
-
 def digest_rows(rows: NDArray[Any], labels: NDArray[Any]) -> ContentDigest:
     """Return the contents of `[N, p]` prepared rows and their `[N]` labels."""
-    return _digest_columns(
-        [_to_bits(rows), _to_bits(labels)], len(labels), description=f"prepared {rows.shape[1:]}"
+    return digest_columns(
+        [to_bits(rows), to_bits(labels)], len(labels), description=f"prepared {rows.shape[1:]}"
     )
 
 
-def _digest_columns(
+def digest_columns(
     columns: list[NDArray[np.uint64]],
     rows: int,
     *,
     description: str,
     blocks: NDArray[np.uint64] | None = None,
 ) -> ContentDigest:
+    """Return the contents of columns of 64-bit words, one row per record."""
     total, row_prefixes = 0, []
     for begin in range(0, rows, _CHUNK):
         pieces = [column[begin : begin + _CHUNK] for column in columns]
@@ -139,48 +117,17 @@ def _digest_columns(
     )
 
 
-def _to_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
+def to_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Return `[N, …]` numbers as the bits of their doubles, with one zero and one NaN."""
     if values.dtype.kind not in "biuf":
-        return _hash_texts([str(value) for value in values.ravel()]).reshape(values.shape)
+        return hash_texts([str(value) for value in values.ravel()]).reshape(values.shape)
     numbers = np.ascontiguousarray(values, dtype=np.float64) + 0.0
     numbers[np.isnan(numbers)] = np.nan
     return numbers.view(np.uint64)
 
 
-def compute_row_order(
-    digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
-) -> NDArray[np.int64]:
-    """Return `[N]` an order of the rows that does not depend on the order in which they came.
-
-    Args:
-        digests: `[n, 3]` per batch.
-        ties: `[n]` per batch: further values that distinguish its rows.
-    """
-    all_digests = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
-    keys = [np.concatenate(ties)] if ties else []
-    return np.lexsort([*keys, *all_digests.T[::-1]]).astype(np.int64, copy=False)
-
-
-def encode_cells(table: RawTable, name: str) -> NDArray[np.uint64]:
-    """Return `[N]` cells: a number as its value, any other cell as its text.
-
-    A whole number of 16 digits or more counts as a text: as doubles, two codes may be equal.
-    """
-    series: pl.Series = table.get_column(name)
-    if series.dtype.is_numeric() and not (series.dtype.is_integer() and has_codes(series)):
-        return _to_bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
-    texts = read_plain_texts(table, name)
-    parsed = normalize_decimal_points(texts, table.decimal).cast(pl.Float64, strict=False)
-    bits = _to_bits(parsed.fill_null(np.nan).to_numpy())
-    others = parsed.is_null() | parsed.is_nan() | texts.str.contains(LONG_CODE)
-    if others.any():
-        is_text = others.fill_null(True).to_numpy()
-        bits[is_text] = _hash_texts(texts.filter(others.fill_null(True)).to_list())
-    return bits
-
-
-def _hash_texts(texts: list[str]) -> NDArray[np.uint64]:
+def hash_texts(texts: list[str]) -> NDArray[np.uint64]:
+    """Return a 64-bit digest of each text."""
     known = {
         text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
         for text in set(texts)

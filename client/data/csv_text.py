@@ -20,7 +20,8 @@ from typing import BinaryIO, cast
 
 import polars as pl
 
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.data_error import DataError
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat
 from parley.safe_io.os_errors import describe_cause
 

@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-LABELS = "labels that are numbers, truth values or texts"
-
 _BYTES = "bytes (decode them to text first)"
 _DATES = "dates or times (a label is a class or an amount: write a class as text, a year as number)"
 _COMPLEX = "complex numbers (give real ones, for example their absolute values)"

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 
 GIB = 2**30
 _USABLE_SHARE = 0.75

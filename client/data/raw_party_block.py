@@ -17,7 +17,7 @@ schema defines.
 ... ''')
 >>> get_field(schema, "sex").texts, get_field(schema, "age")
 (('Female', 'Male', '(missing)'), RangeField(low=0.0, high=100.0))
->>> from parley.client.data.data_sources import build_memory_table
+>>> from parley.client.data.memory_columns import build_memory_table
 >>> rows = {"age": [50, 200], "sex": ["Male", ""], "sick": ["no", "yes"]}
 >>> block = read_raw_party_block([build_memory_table(rows, schema=schema)], schema)
 >>> block.columns["age"].tolist(), block.columns["sex"].tolist(), block.sizes.tolist()
@@ -35,7 +35,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.budget_blocks import Division, check_ignored, select_blocks
+from parley.client.data.block_selection import select_blocks
+from parley.client.data.budget_blocks import Division, check_ignored
 from parley.client.data.cell_parsing import (
     look_up,
     read_category_texts,
@@ -50,17 +51,12 @@ from parley.client.data.column_types import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.content_digest import (
-    ContentDigest,
-    compute_row_order,
-    digest_table,
-    get_row_digests,
-    sum_contents,
-)
+from parley.client.data.content_digest import ContentDigest, get_row_digests, sum_contents
 from parley.client.data.data_sources import Source, SqlQuery
 from parley.client.data.party_block import PartyRecords
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.table_digest import compute_row_order, digest_table
 from parley.client.data.table_readers import read_tables
 
 _MAX_KEY_BYTES = 64

@@ -27,25 +27,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.budget_blocks import Division, NoRecords, select_blocks
+from parley.client.data.block_selection import select_blocks
+from parley.client.data.budget_blocks import Division
 from parley.client.data.cell_parsing import (
-    LABEL_READERS,
     read_feature_cells,
     read_group_texts,
     select_labelled,
 )
 from parley.client.data.column_types import CategoricalColumn
-from parley.client.data.content_digest import (
-    ContentDigest,
-    compute_row_order,
-    digest_table,
-    encode_cells,
-    sum_contents,
-)
+from parley.client.data.content_digest import ContentDigest, sum_contents
+from parley.client.data.data_error import DataError, NoRecords
 from parley.client.data.data_sources import Source, SqlQuery, get_source_name
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.label_readers import LABEL_READERS
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema, check_label
-from parley.client.data.table_readers import build_table, read_tables
+from parley.client.data.table_building import build_table
+from parley.client.data.table_digest import compute_row_order, digest_table, encode_cells
+from parley.client.data.table_readers import read_tables
 
 _CHUNK_ROWS = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""
@@ -325,15 +323,3 @@ def _encode(table: RawTable, schema: Schema, model_kind: str, group_column: str 
         groups=None if group_column is None else read_group_texts(table, group_column),
         clamped=clamped,
     )
-
-
-def to_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], int]:
-    """Return `[N]` labels 0..K−1 for a network, and K; −1/+1 (`classes` = 0) become 0 and 1."""
-    if not classes:
-        return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
-    whole = np.asarray(labels).astype(np.int64)
-    if len(whole) and not (whole.min() >= 0 and whole.max() < classes):
-        raise ValueError(
-            f"Expected labels in 0..{classes - 1}, got {whole.min()} to {whole.max()}."
-        )
-    return whole, classes

@@ -7,7 +7,7 @@ a ledger recognises the same rows. docs/deployment-services.md (*Records in a da
 each type is read or refused.
 
 The order in which a database sends rows is no property of the records. Callers sort them by their
-contents (`parley.client.data.content_digest.compute_row_order`).
+contents (`parley.client.data.table_digest.compute_row_order`).
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ from uuid import UUID
 import polars as pl
 
 from parley.client.data.column_types import LONGEST_NUMBER
+from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat
+from parley.client.data.table_formats import ReadRequest, TableFormat
 from parley.privacy.ledger.database_url import (
     WHERE_SECRETS_GO,
     parse_postgresql_url,
@@ -396,3 +398,11 @@ def _convert_sqlite_error(cause: Exception, source: SqlQuery, *, planned: bool) 
     else:
         is_known = False
     return _build_refusal(cause, expected, name, where, planned=planned or is_known)
+
+
+def _read_tables(source: SqlQuery, request: ReadRequest) -> Iterator[RawTable]:
+    file = request.schema.file
+    return read_sql_tables(source, file, list(request.names), list(request.wanted))
+
+
+FORMAT = TableFormat(read_names=lambda source, _: read_sql_names(source), read_tables=_read_tables)

@@ -10,30 +10,16 @@ thousand rows. An .npz file's arrays are measured before they are loaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any
 
-import polars as pl
-from numpy.typing import NDArray
-
-from parley.client.data.binary_files import BATCH_ROWS, read_arrays, read_parquet_tables
-from parley.client.data.column_names import check_column_names, get_file_format
-from parley.client.data.column_types import ArrayColumn
-from parley.client.data.csv_guess import check_first_line
-from parley.client.data.csv_text import read_csv_tables
-from parley.client.data.data_sources import (
-    MemoryTable,
-    Source,
-    SqlQuery,
-    get_source_name,
-    to_series,
-)
-from parley.client.data.memory_limit import MemoryLimit, compute_memory_limit
-from parley.client.data.raw_table import DataError, RawTable
-from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.sql_source import read_sql_tables
+from parley.client.data.column_names import check_column_names, get_format
+from parley.client.data.data_error import DataError
+from parley.client.data.data_sources import Source, get_source_name
+from parley.client.data.memory_limit import compute_memory_limit
+from parley.client.data.raw_table import RawTable
+from parley.client.data.schema import Schema
+from parley.client.data.table_formats import FORMATS, ReadRequest
 
 
 def read_tables(
@@ -60,8 +46,15 @@ def read_tables(
     names = check_column_names(source, schema, wanted, keep=keep, all_used=only is None)
     fits = partial(memory_limit.check_records, features=schema.dimension, path=where)
     on_row_count = fits if only is None and not sampled else None
+    request = ReadRequest(
+        schema=schema,
+        names=names,
+        wanted=wanted,
+        memory_limit=memory_limit,
+        on_row_count=on_row_count,
+    )
     rows = size = 0
-    for table in _open_tables(source, schema, names, wanted, memory_limit, on_row_count):
+    for table in FORMATS[get_format(source, schema.file)].read_tables(source, request):
         memory_limit.check_free_memory(where)
         rows += table.rows
         size += table.size
@@ -72,87 +65,3 @@ def read_tables(
         yield table
     if not rows:
         raise DataError("at least one record", "none", path=where)
-
-
-def _open_tables(
-    source: Source,
-    schema: Schema,
-    names: list[str],
-    wanted: list[str],
-    memory_limit: MemoryLimit,
-    on_row_count: Callable[[int], None] | None,
-) -> Iterator[RawTable]:
-    if isinstance(source, MemoryTable):
-        for label in schema.labels:
-            if label in wanted:
-                source.check_label(label)
-        return _slice_columns({n: source.columns[n] for n in wanted}, schema, source.name)
-    if isinstance(source, SqlQuery):
-        return read_query_tables(source, schema.file, names, wanted)
-    match get_file_format(source, schema.file):
-        case "csv":
-            return _read_csv_tables(source, schema.file, names, wanted)
-        case "parquet":
-            return read_parquet_tables(source, schema.file, wanted, memory_limit, on_row_count)
-        case _:
-            return _slice_columns(
-                read_arrays(source, lambda _: wanted, memory_limit), schema, source
-            )
-
-
-def _read_csv_tables(
-    source: str | Path, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[RawTable]:
-    """Yield the batches of a CSV. If a record has another width, check the header, too."""
-    try:
-        yield from read_csv_tables(source, file, names, wanted)
-    except DataError as error:
-        if error.row and not error.column:
-            check_first_line(source, file.encoding, file.separator, header=file.header)
-        raise
-
-
-def read_query_tables(
-    source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[RawTable]:
-    """Yield batches of a query's rows (`parley.client.data.sql_source.read_sql_tables`)."""
-    return read_sql_tables(source, file, names, wanted)
-
-
-def _slice_columns(
-    columns: Mapping[str, NDArray[Any]], schema: Schema, path: str | Path
-) -> Iterator[RawTable]:
-    table = build_table(columns, schema, path=path)
-    for begin in range(0, table.rows, BATCH_ROWS):
-        yield table.slice_rows(begin, BATCH_ROWS)
-
-
-def build_table(
-    columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path
-) -> RawTable:
-    """Build the table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
-    rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
-    flat: dict[str, pl.Series] = {}
-    arrays: dict[str, NDArray[Any]] = {}
-    faults = []
-    for name, values in columns.items():
-        column = schema.columns[name]
-        cell = column.shape if isinstance(column, ArrayColumn) else ()
-        if values.shape != (rows, *cell):
-            expected, got = f"an array of shape {(rows, *cell)}", f"shape {values.shape}"
-            faults.append(DataError(expected, got, path=path, column=name))
-        elif isinstance(column, ArrayColumn):
-            arrays[name] = values
-        elif values.dtype.kind not in "biufUO":
-            got = f"dtype {values.dtype}"
-            faults.append(DataError("numbers or text", got, path=path, column=name))
-        else:
-            flat[name] = to_series(name, values)
-    if faults:
-        raise DataError.combine(faults)
-    return RawTable(
-        path=str(path),
-        frame=pl.DataFrame(flat),
-        arrays=arrays,
-        null_values=schema.file.null_values,
-    )

@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.dp_sgd.batch_limits import MAX_RECORDS, _bound_batch_size, compute_padded_width
 from parley.privacy.sampling.random_stream import NoiseStream
 
 
@@ -58,9 +59,6 @@ def draw_joint_batches(
     drawn = zip(sizes.tolist(), streams, strict=True)
     return np.concatenate([draw_poisson_batches(size, rate, 1, own)[0] for size, own in drawn])
 
-
-MAX_RECORDS: Final = 10**6
-"""Maximum records of one sum: up to here it is exact."""
 
 PERIODS: Final = (1, 2, 4)
 """Periods of positions for which widths are chosen."""
@@ -107,20 +105,6 @@ class PassLayout:
     def count_padded_chunks(self, records: int, rate: float) -> int:
         """Return the chunks that hold a Poisson batch, except once in 10⁸ steps or less often."""
         return -(-_bound_batch_size(records / self.period, rate, 6) * self.period // self.width)
-
-
-def _bound_batch_size(records: float, rate: float, deviations: float) -> int:
-    mean = rate * records
-    return max(1, math.ceil(mean if rate >= 1 else mean + deviations * math.sqrt(mean)))
-
-
-def compute_padded_width(records: int, rate: float) -> int:
-    """Return ⌈qn + 6√(qn)⌉ rows, at most n: batches are larger once in 10⁸ steps or less often.
-
-    >>> compute_padded_width(600, 0.05), compute_padded_width(600, 1.0)
-    (63, 600)
-    """
-    return min(records, _bound_batch_size(records, rate, 6))
 
 
 def check_records(records: int, rate: float) -> None:

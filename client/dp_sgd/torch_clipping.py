@@ -28,7 +28,7 @@ from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.clipping import clip_rows
 from parley.client.models.networks import Network
-from parley.client.models.own_code import CODE_FAILURES
+from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 

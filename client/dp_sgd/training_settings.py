@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from parley.client.models.clipping import build_ball
-from parley.privacy.accounting.subsampled_gaussian import (
+from parley.privacy.accounting.gradient_noise import (
     check_share,
     compute_count_deviation,
     compute_gradient_multiplier,

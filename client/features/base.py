@@ -26,6 +26,7 @@ from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.data.record_chunks import map_chunks
 from parley.client.data.schema import Schema
 from parley.client.features.column_terms import ColumnTerm
+from parley.client.features.feature_error import FeatureError
 from parley.client.models.clipping import zero_broken_rows
 
 MAX_FEATURES: Final = 1 << 17
@@ -38,10 +39,6 @@ _TIMED_ROWS: Final = 16
 
 Cells = NDArray[np.float64]
 Mapped = NDArray[np.float32]
-
-
-class FeatureError(ValueError):
-    """A map cannot be built, or does not accept these records; the message shows why."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from parley.client.data.column_types import ArrayColumn, CategoricalColumn, NumericColumn
 from parley.client.data.record_codes import build_coded_columns, find_array_column
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMap
+from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.column_terms import (
     ColumnTerm,
     build_bar_term,
@@ -28,6 +28,7 @@ from parley.client.features.column_terms import (
     compute_spline_weights,
     list_plain_terms,
 )
+from parley.client.features.feature_error import FeatureError
 
 _MAX_BINS = 1000
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from parley.client.data.column_types import ArrayColumn
 from parley.client.data.schema import Schema
-from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMap
+from parley.client.features.base import BoundFeatureMap, FeatureMap
+from parley.client.features.feature_error import FeatureError
 
 Real = NDArray[np.float32]
 

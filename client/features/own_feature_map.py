@@ -26,7 +26,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from parley.client.data.schema import Schema
-from parley.client.features.base import BoundFeatureMap, FeatureError, FeatureMap
+from parley.client.features.base import BoundFeatureMap, FeatureMap
+from parley.client.features.feature_error import FeatureError
 from parley.client.models.layers import NetworkError, check_layers, check_repeatable
 from parley.client.models.networks import load_own_function
 from parley.safe_io.os_errors import describe_cause

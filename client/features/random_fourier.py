@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
-from parley.client.features.base import MAX_FEATURES, BoundFeatureMap, FeatureError, FeatureMap
+from parley.client.features.base import MAX_FEATURES, BoundFeatureMap, FeatureMap
+from parley.client.features.feature_error import FeatureError
 from parley.privacy.special_functions import ndtri
 
 _MAX_ENTRIES = 1 << 24

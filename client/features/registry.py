@@ -1,30 +1,12 @@
-"""Registry of feature maps: `FEATURES`, and user-defined ones.
-
-A row is a class with its settings as fields. `build_map` builds a map from plain values, which come
-from a job or from the network, and refuses unknown ones.
-
-    >>> build_map("bins", {"bins": 4}).settings
-    {'bins': 4, 'edges': {}, 'products': []}
-    >>> build_map("scattering", {"scale": 2})
-    Traceback (most recent call last):
-        ...
-    parley.client.features.base.FeatureError: Unknown key model.feature-settings.scale. Expected ...
-"""
+"""Registry of feature maps: one row of text for each. All of them depend on no data."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import MISSING, fields
-from types import MappingProxyType
 from typing import Any
 
-from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
-from parley.client.features.base import FeatureError, FeatureMap
-from parley.safe_io.path_names import get_public_name
 from parley.safe_io.plugin_table import PluginTable
 
-FEATURES = PluginTable[type[FeatureMap]](
+FEATURES = PluginTable[type[Any]](
     {
         "scattering": "parley.client.features.image_scattering:ScatteringFeatures",
         "random-fourier": "parley.client.features.random_fourier:RandomFourier",
@@ -33,50 +15,4 @@ FEATURES = PluginTable[type[FeatureMap]](
         "codes": "parley.client.features.binned_columns:RecordCodes",
     }
 )
-"""Name → the map; all of them depend on no data."""
-
-_NONE: Mapping[str, str] = MappingProxyType({})
-
-
-def build_map(
-    name: str, settings: Mapping[str, Any], *, own_maps: Mapping[str, str] = _NONE
-) -> FeatureMap:
-    """Build the map of this name, from `FEATURES` or from `own_maps`.
-
-    Args:
-        settings: kebab-case or snake_case keys; missing ones have their defaults.
-        own_maps: user-defined maps that may be run: their public name → the path of the code.
-    """
-    if name in FEATURES:
-        return _build_from_settings(FEATURES[name], settings, {})
-    place = own_maps.get(get_public_name(name), "")
-    if ":" not in place:
-        raise FeatureError(
-            f"Expected features of {', '.join(FEATURES)}, or your own, 'file.py:function', that "
-            f"the policy names, got {name!r:.80}."
-        )
-    from parley.client.features.own_feature_map import OwnFeatureMap  # noqa: PLC0415 - start-up: `plan` of built-in features loads no torch (1.4 s)
-
-    return _build_from_settings(OwnFeatureMap, settings, {"place": place})
-
-
-def _build_from_settings(
-    kind: type[FeatureMap], settings: Mapping[str, Any], fixed_fields: dict[str, Any]
-) -> FeatureMap:
-    known = {
-        each.name.replace("_", "-"): each for each in fields(kind) if each.name not in fixed_fields
-    }
-    plain = {str(key).replace("_", "-"): value for key, value in settings.items()}
-    if unknown := sorted(set(plain) - set(known)):
-        raise FeatureError(
-            f"Unknown key model.feature-settings.{unknown[0]:.80}. Expected one of: "
-            f"{', '.join(known)}."
-        )
-    full = {}
-    for key, each in known.items():
-        default = each.default if each.default is not MISSING else {}
-        full[each.name] = plain.get(key, default)
-    try:
-        return decode_dataclass(kind, json.loads(json.dumps(full, allow_nan=False)), **fixed_fields)
-    except (DecodingError, TypeError, ValueError) as error:
-        raise FeatureError(f"model.feature-settings: {error}") from error
+"""Subclass of `FeatureMap` by its name."""

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 from parley.client.models.layers import NetworkError
 from parley.client.models.network_trials import add_trial_labels, build_trial_rows, move_near_start
 from parley.client.models.networks import Network
-from parley.client.models.own_code import CODE_FAILURES, describe_failure
+from parley.client.models.own_code import describe_failure
+from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.models.record_losses import get_own_losses
 
 _WATCHED_ROWS: Final = 8

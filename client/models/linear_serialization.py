@@ -10,10 +10,10 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
-from parley.client.models.class_weights import ClassWeightedLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
 from parley.client.models.loss_registry import LOSSES
+from parley.safe_io.plugin_table import load_attribute
 
 MAX_MODEL_SIZE: Final = 10**8
 """Maximum features, or units of a layer, that a task may request."""
@@ -40,9 +40,10 @@ def decode_linear_model(value: Any) -> LinearModel:
 
 
 def _encode_loss(loss: Loss) -> dict[str, Any]:
-    own = loss.loss if isinstance(loss, ClassWeightedLoss) else loss
-    weights = {"class_weights": list(loss.weights)} if isinstance(loss, ClassWeightedLoss) else {}
-    return {"kind": LOSSES.find_name(type(own)), **asdict(own), **weights}  # type: ignore[call-overload]
+    weighted: Any = loss
+    own = getattr(weighted, "loss", weighted)
+    weights = {} if own is loss else {"class_weights": list(weighted.weights)}
+    return {"kind": LOSSES.find_name(type(own)), **asdict(own), **weights}
 
 
 def _decode_loss(value: Any) -> Loss:
@@ -54,5 +55,7 @@ def _decode_loss(value: Any) -> Loss:
     loss = LOSSES[value["kind"]].from_settings(settings)
     if weights is None:
         return loss
-    # There is only one encoding of no weights: no such key.
-    return decode_dataclass(ClassWeightedLoss, {"weights": weights}, loss=loss)
+    # One way to say that there are none: not to say any.
+    weighted_loss = load_attribute("parley.client.models.class_weights:ClassWeightedLoss")
+    weighted: Loss = decode_dataclass(weighted_loss, {"weights": weights}, loss=loss)
+    return weighted

@@ -19,7 +19,8 @@ from typing import Final, Literal, TypeVar
 
 import numpy as np
 
-from parley.client.models.own_code import CODE_FAILURES, describe_failure
+from parley.client.models.own_code import describe_failure
+from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.models.own_losses import MAX_SLOPE, NODES, REACH, STEP, TabledLoss
 
 _ROUNDED: Final = 2.0**-30

@@ -42,12 +42,8 @@ from parley.client.models.layers import (
 from parley.client.models.linear_losses import softmax
 from parley.client.models.linear_serialization import MAX_PARAMETER
 from parley.client.models.memory_trim import release_start_pages
-from parley.client.models.own_code import (
-    CODE_FAILURES,
-    OwnCodeError,
-    describe_failure,
-    load_function,
-)
+from parley.client.models.own_code import describe_failure, load_function
+from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
 from parley.client.models.record_losses import (
     CROSS_ENTROPY,
     RecordLosses,

@@ -15,17 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
+
 _MAX_ERROR_LENGTH = 200
-
-
-class OwnCodeError(ValueError):
-    """Your own code is missing, cannot be imported, or is not a function."""
-
-
-CODE_FAILURES = (Exception, SystemExit)
-"""Exceptions of a call of your own code. `exit()` in it fails the call but does not end the
-process.
-"""
 
 
 def describe_failure(error: BaseException, location: str, *, values: bool = True) -> str:

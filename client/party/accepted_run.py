@@ -16,14 +16,13 @@ from parley.client.contract.agreement import Agreement
 from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason
-from parley.client.party.dataset_loader import LoadedDataset
+from parley.client.party.loaded_dataset import LoadedDataset
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.plan_verification import check_computation
 from parley.client.party.run_validation import (
     build_accepted_algorithm,
     check_components,
     check_plan,
-    check_queries,
     get_accepted_kind,
 )
 from parley.client.party.tensor_decoding import decode_components, decode_model_state
@@ -70,7 +69,10 @@ def accept_run(
     data = full_data.project_onto(components)
     facts = data.facts  # from here on only public facts are used
     algorithm = kind.bind(algorithm, facts.columns)
-    check_queries(policy, policy.get_dataset(agreement.dataset), algorithm)
+    if kind.answers_queries:
+        from parley.client.party.query_validation import check_queries  # noqa: PLC0415 - a training job needs no query
+
+        check_queries(policy, policy.get_dataset(agreement.dataset), algorithm)
     check_computation(policy, agreement.plan, algorithm, kind, facts)
     if facts.schema != agreement.schema:
         raise Declined(

@@ -3,7 +3,7 @@
 Every answer to a server and every log line of a party is one of two things:
 
 - `PublicResponse`: a function of the request, the policy, the ledger and public facts
-  (`parley.client.party.dataset_loader.DatasetFacts`). The code that creates one never receives a
+  (`parley.client.party.loaded_dataset.DatasetFacts`). The code that creates one never receives a
   record. Unreadable data give one reason and one line, whatever the cause, and a computation never
   fails.
 - `ReleaseResponse`: masked bytes that contain a contribution, with the `Receipt` that its charge is

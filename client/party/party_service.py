@@ -36,7 +36,7 @@ import numpy as np
 from parley.client.contract.agreement import Agreement, get_session, parse_plan
 from parley.client.contract.party_protocol import Declined, MessageFrame, Reason, parse_request
 from parley.client.contract.roster import Deployment, load_deployment
-from parley.client.models.own_code import CODE_FAILURES
+from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.party import accepted_run, job_limits, owner_approval, session_limits
 from parley.client.party.accepted_run import AcceptedRun, accept_run
 from parley.client.party.joined_session import JoinedSession

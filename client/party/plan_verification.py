@@ -29,8 +29,8 @@ from parley.client.contract.grid_rule import TAIL_PROBABILITY, check_grid
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.dp_sgd.poisson_batches import MAX_RECORDS as MOST_IN_A_BATCH
-from parley.client.party.dataset_loader import DatasetFacts
+from parley.client.dp_sgd.batch_limits import MAX_RECORDS as MOST_IN_A_BATCH
+from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.run_validation import require
 from parley.secure_agg.encoding import RingTooSmall

@@ -19,7 +19,8 @@ from typing import Any
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.party.dataset_config import DatasetConfig
-from parley.client.party.dataset_loader import LoadedDataset, load_dataset
+from parley.client.party.dataset_loader import load_dataset
+from parley.client.party.loaded_dataset import LoadedDataset
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.run_validation import build_feature_map
 from parley.privacy.ledger.block_composition import Blocks

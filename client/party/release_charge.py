@@ -14,7 +14,7 @@ from typing import Final
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.dataset_config import DatasetConfig
-from parley.client.party.dataset_loader import LoadedDataset
+from parley.client.party.loaded_dataset import LoadedDataset
 from parley.privacy.accounting.account_certificates import (
     AccountCertificate,
     is_gaussian,

@@ -24,7 +24,7 @@ import numpy as np
 from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.party_protocol import Declined, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.models.own_code import CODE_FAILURES
+from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.party import job_limits, release_charge
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.owner_policy import OwnerPolicy

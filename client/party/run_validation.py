@@ -9,25 +9,25 @@ is public if it matters).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, get_network_shape
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.own_algorithm import OwnAlgorithmError
-from parley.client.algorithms.query_release import QueryRelease
 from parley.client.algorithms.registry import decode_task, get_algorithm_spec
 from parley.client.contract.agreement import MAX_ROUNDS, Agreement
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.roster import Deployment
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.registry import build_map
+from parley.client.features.feature_error import FeatureError
+from parley.client.models.own_code_errors import OwnCodeError
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.privacy.accounting.rounding import format_exact
-from parley.privacy.accounting.threat_model import Unit
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
+
+if TYPE_CHECKING:
+    from parley.client.features.base import FeatureMap
 
 
 def check_run(
@@ -248,6 +248,8 @@ def build_feature_map(
             "your own file is accepted when it is in this folder and listed in features of "
             "party.toml.",
         )
+    from parley.client.features.map_building import build_map  # noqa: PLC0415 - a run without a map of features needs none
+
     try:
         return build_map(name, features["settings"], own_maps=accepted_maps)
     except FeatureError as error:
@@ -265,7 +267,7 @@ def get_accepted_kind(policy: OwnerPolicy, name: object) -> AlgorithmSpec:
         raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(accepted_algorithms)}.")
     try:
         return get_algorithm_spec(accepted_algorithms[name])
-    except OwnAlgorithmError as error:
+    except OwnCodeError as error:
         raise Declined(Reason.ALGORITHM, str(error)) from error
 
 
@@ -279,31 +281,3 @@ def check_components(task: Mapping[str, Any], *, has_components: bool) -> None:
     """
     if has_components != get_network_shape(task.get("learner", task)).projected:
         raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")
-
-
-def check_queries(
-    policy: OwnerPolicy, dataset: DatasetConfig, algorithm: FederatedAlgorithm
-) -> None:
-    """Check a batch of queries against the policy. Other algorithms pass.
-
-    To a party a batch is a job of one round, so `epsilon-per-job` bounds each batch.
-
-    Raises:
-        Declined: the policy does not accept a query, a column or the number of cells.
-    """
-    if not isinstance(algorithm, QueryRelease):
-        return
-    batch, counting = algorithm.batch, algorithm.counting
-    kinds = {query.kind for query in batch.queries}
-    are_accepted = kinds <= set(policy.queries)
-    require(Reason.ALGORITHM, "queries", ", ".join(policy.queries), sorted(kinds), are_accepted)
-    allowed = policy.query_columns
-    if allowed is not None:
-        are_allowed = batch.columns <= set(allowed)
-        require(Reason.ALGORITHM, "columns", ", ".join(allowed), sorted(batch.columns), are_allowed)
-    if counting.unit is Unit.PERSON:
-        require(Reason.UNIT, "records of a person", dataset.records_per_id, counting.most)
-    is_allowed = policy.by_party or not counting.parties
-    require(Reason.ALGORITHM, "an answer", "of all parties", "one by party", is_allowed)
-    cells, max_cells = algorithm.dimension, policy.most_cells
-    require(Reason.ALGORITHM, "cells", f"<= {max_cells}", cells, cells <= max_cells)

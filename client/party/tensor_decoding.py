@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.second_moments import check_components
+from parley.client.algorithms.row_projection import check_components
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason

@@ -25,7 +25,7 @@ from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import MAX_WEIGHT, Integers, Query, QueryError
 from parley.client.queries.count_queries import MAX_CELLS
-from parley.client.queries.registry import decode_query
+from parley.client.queries.query_decoding import decode_query
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sensitivity.bounded_sets import (
     NormBounds,

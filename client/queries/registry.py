@@ -1,20 +1,12 @@
-"""Registry of queries: one row of text for each, and the decoding of a query.
-
->>> decode_query({"query": "count", "by": ["sex"], "where": None})
-Count(where=None, by=('sex',))
-"""
+"""Registry of queries: one row of text for each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
-from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, format_received
-from parley.client.queries.base import Query
-from parley.client.queries.filters.parser import decode_where
 from parley.safe_io.plugin_table import PluginTable
 
-QUERIES = PluginTable[type[Query]](
+QUERIES = PluginTable[type[Any]](
     {
         "count": "parley.client.queries.count_queries:Count",
         "histogram": "parley.client.queries.count_queries:Histogram",
@@ -34,27 +26,4 @@ QUERIES = PluginTable[type[Query]](
         "correlations": "parley.client.queries.correlations:CorrelationsQuery",
     }
 )
-"""Query by its name."""
-
-
-def decode_query(value: Any) -> Query:
-    """Return the query that `Query.to_json` wrote, from a peer or a file.
-
-    Raises:
-        DecodingError: a key is missing or unknown, or a value does not fit.
-    """
-    if not isinstance(value, Mapping) or not isinstance(value.get("query"), str):
-        raise DecodingError(
-            f"Expected a query by its name, got {format_received(value)} without one."
-        )
-    kind = QUERIES.get(value["query"])
-    if kind is None:
-        raise DecodingError(
-            f"Expected a query of {', '.join(QUERIES)}, got {format_received(value['query'])}."
-        )
-    if "where" not in value:
-        raise DecodingError("Expected where, or null, in a query, got neither.")
-    where = None if value["where"] is None else decode_where(value["where"])
-    rest = dict(value)
-    del rest["query"], rest["where"]
-    return decode_dataclass(kind, rest, where=where)
+"""Subclass of `Query` by its name."""

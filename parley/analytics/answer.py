@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from parley.analytics.answer_intervals import AnswerSource, Intervals
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.queries.base import Query, QueryError, Table
-from parley.client.queries.registry import decode_query
+from parley.client.queries.query_decoding import decode_query
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up

@@ -19,7 +19,7 @@ from parley.analytics.submission import Submission, parse_submission
 from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.data.schema import load_schema
 from parley.client.queries.base import QueryError
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import RunStopped, wait_until_ended
 from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.deploy.stream.run_queue import ANSWERS_FILE, PAGE_FILE, QUERIES_FILE

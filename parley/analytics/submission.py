@@ -25,7 +25,7 @@ from parley.client.contract.strict_decoding import (
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.query_batch import MAX_QUERIES
-from parley.client.queries.registry import decode_query
+from parley.client.queries.query_decoding import decode_query
 from parley.deploy.stream.run_queue import ANSWERS_FILE, PAGE_FILE, QUERIES_FILE, SESSION_FOLDER
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.safe_io.file_reading import read_text

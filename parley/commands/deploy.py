@@ -9,7 +9,6 @@ import typer
 
 from parley.client.contract.roster import Deployment
 from parley.command_options import PartyDir
-from parley.deploy.deployment_folders import DeployError
 from parley.deploy.provisioning import (
     accept,
     add_party,
@@ -20,6 +19,7 @@ from parley.deploy.provisioning import (
     renew_certificates,
     rotate_party,
 )
+from parley.deploy.server_address import DeployError
 
 deploy_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 

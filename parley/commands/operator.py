@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from parley.command_options import ServerDir, Verbose
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import operator_client
 from parley.safe_io.json_writing import format_json
 from parley.terminal.deployment_status import watch_status as watch_it

@@ -15,7 +15,8 @@ import typer
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.cell_parsing import read_plain_texts
 from parley.client.data.column_names import MissingColumns
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.data_error import DataError
+from parley.client.data.raw_table import RawTable
 from parley.client.data.records import find_column_faults
 from parley.client.data.table_readers import read_tables
 from parley.command_options import AsJson, ModelPath, OwnModels, Verbose

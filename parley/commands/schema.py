@@ -13,8 +13,8 @@ import typer
 from rich.text import Text
 
 from parley.client.data.csv_guess import SEPARATORS
+from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery, get_source_name
-from parley.client.data.raw_table import DataError
 from parley.client.data.records import find_party_files
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.data.schema_check import CheckedFile, check_file

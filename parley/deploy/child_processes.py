@@ -7,7 +7,6 @@ first with SIGTERM, then with SIGKILL.
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
@@ -22,11 +21,11 @@ from pathlib import Path
 from textwrap import indent
 from typing import Self
 
+from parley.deploy.process_errors import _PR_SET_PDEATHSIG, ProcessError, _libc
 from parley.safe_io.os_errors import describe_cause
 
 _TERMINATE_S = 5.0
 _LINES_SHOWN = 6
-_PR_SET_PDEATHSIG = 1
 
 # No Python code between fork and exec: it would run gRPC's fork handlers, which sometimes abort.
 _END_WITH_PARENT_CODE = (
@@ -34,12 +33,6 @@ _END_WITH_PARENT_CODE = (
     f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
     "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
 )
-
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
-
-
-class ProcessError(Exception):
-    """A process that did not start or ended unexpectedly, or an unavailable port or server."""
 
 
 def build_environment() -> dict[str, str]:
@@ -54,12 +47,6 @@ def build_environment() -> dict[str, str]:
         # Several processes share the machine, so each uses one core by default.
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
-
-
-def end_with_parent() -> None:
-    """Make the kernel end this process when its parent ends, for whatever reason (Linux only)."""
-    if _libc is not None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def _build_command(arguments: Sequence[str], environment: Mapping[str, str]) -> list[str]:

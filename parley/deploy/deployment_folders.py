@@ -13,7 +13,6 @@ confidential channel. `deployment.toml` lists the parties; it is public and the 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -22,16 +21,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.contract.roster import Deployment, RosterParty, load_deployment
 from parley.deploy.authorization import NotAdmitted, admit_party
-from parley.deploy.pki import PkiError, check_client_pair, check_private, check_server_certificate
+from parley.deploy.pki import check_client_pair, check_server_certificate
+from parley.deploy.private_files import PkiError, check_private
+from parley.deploy.server_address import DeployError, parse_address
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.secure_agg.primitives import derive_signing_public_key
-
-_ADDRESS = re.compile(r"(?P<host>\[[^\[\]/\s]+\]|[^:\[\]/\s]+):(?P<port>[0-9]{1,5})", re.ASCII)
-
-
-class DeployError(Exception):
-    """A deployment folder that cannot be used. The text says what to do about it."""
 
 
 class _ServerFile(BaseModel):
@@ -56,37 +51,6 @@ def format_first_fault(error: Exception) -> str:
         return describe_cause(error)
     first = error.errors()[0]
     return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Return host and port of `host:port`, without the brackets of an IPv6 address.
-
-    >>> parse_address("[::1]:9092")
-    ('::1', 9092)
-
-    Raises:
-        DeployError: the address has no port, or is an IPv6 address without brackets.
-    """
-    found = _ADDRESS.fullmatch(address.strip())
-    if found is None or not 0 < int(found["port"]) < 2**16:
-        raise DeployError(
-            "Expected the server's address as HOST:PORT, such as fl.example.org:9092 or "
-            f"[2001:db8::1]:9092, got {address[:80]!r}. The port is in the server's server.toml "
-            "(9092 by default)."
-        )
-    return strip_brackets(found["host"]), int(found["port"])
-
-
-def strip_brackets(host: str) -> str:
-    """Return a host as certificates name it, which is an IPv6 address without brackets."""
-    bracketed = host.startswith("[") and host.endswith("]")
-    return host[1:-1] if bracketed else host
-
-
-def format_address(host: str, port: int) -> str:
-    """Return `host:port`, with brackets around an IPv6 address."""
-    host = strip_brackets(host)
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def check_server(folder: Path) -> ServerHome:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 
 
 @contextmanager

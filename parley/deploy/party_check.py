@@ -24,9 +24,11 @@ from parley.client.party.ledger_cache import has_ledger
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.party_service import derive_records_secret
-from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import DeployError, find_own_party
-from parley.deploy.pki import check_client_pair, check_dates, check_private
+from parley.deploy.deployment_folders import find_own_party
+from parley.deploy.pki import check_client_pair, check_dates
+from parley.deploy.private_files import check_private
+from parley.deploy.process_errors import ProcessError
+from parley.deploy.server_address import DeployError
 from parley.deploy.stream.grpc_client import check_known, check_reachable
 from parley.exit_status import get_exit_status
 from parley.privacy.accounting.rounding import format_exact

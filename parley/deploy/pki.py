@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from parley.deploy.private_files import PkiError, check_private, write_private
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.os_errors import describe_cause
 
@@ -39,28 +40,6 @@ _SUBJECT = {
     "serial": NameOID.SERIAL_NUMBER,
 }
 _PEM = serialization.Encoding.PEM
-
-
-class PkiError(Exception):
-    """A key or certificate that cannot be used. The text says what to do about it."""
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a secret that only its owner can read, at every moment of the write."""
-    write_file(path, content, mode=0o600)
-
-
-def check_private(path: Path) -> None:
-    """Raise PkiError unless the secret exists and only its owner can read it."""
-    try:
-        mode = path.stat().st_mode & 0o777
-    except OSError as error:
-        raise PkiError(f"Cannot read key {path}: {describe_cause(error)}.") from error
-    if mode & 0o077:
-        raise PkiError(
-            f"Expected key {path} to be readable by its owner only (mode 0600), got mode "
-            f"{mode:04o}. Run: chmod 600 {path}"
-        )
 
 
 def make_authority(folder: Path, *, name: str) -> None:

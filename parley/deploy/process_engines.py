@@ -23,7 +23,8 @@ from typing import Any
 
 from parley.client.contract.roster import load_deployment
 from parley.client.party.party_folder import erase_sessions
-from parley.deploy.child_processes import ProcessError, Supervisor, build_environment
+from parley.deploy.child_processes import Supervisor, build_environment
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import STALE_FILES, follow
 from parley.deploy.stream.stream_engine import run_stream
 from parley.exit_status import get_exit_status

@@ -25,20 +25,19 @@ from parley.client.contract.roster import (
 )
 from parley.client.party.owner_policy import OwnerPolicy, format_policy
 from parley.deploy.authorization import certify_party, make_operator
-from parley.deploy.deployment_folders import (
-    DeployError,
-    find_own_party,
-    format_address,
-    format_first_fault,
-    parse_address,
-    strip_brackets,
-)
+from parley.deploy.deployment_folders import find_own_party, format_first_fault
 from parley.deploy.pki import (
     list_certificate_names,
     make_authority,
     make_client_request,
     make_identity,
     make_server_certificate,
+)
+from parley.deploy.server_address import (
+    DeployError,
+    format_address,
+    parse_address,
+    strip_brackets,
 )
 from parley.safe_io.file_reading import decode_text
 from parley.safe_io.file_writing import make_private_folder, write_file

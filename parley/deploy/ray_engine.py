@@ -31,7 +31,7 @@ from typing import Any
 
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
 
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError

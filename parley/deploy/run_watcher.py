@@ -20,7 +20,7 @@ from typing import Any
 
 from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.contract.release_plan import ReleasePlan
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 from parley.exit_status import KNOWN_ERRORS
 from parley.privacy.accounting.rounding import format_exact
 from parley.safe_io.file_reading import read_text

@@ -26,12 +26,13 @@ from numpy.typing import NDArray
 
 from parley.client.data.column_names import MissingColumns
 from parley.client.data.column_types import READINGS, canonicalize_text
-from parley.client.data.data_sources import split_array_columns, to_columns
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.data_error import DataError
+from parley.client.data.memory_columns import split_array_columns, to_columns
+from parley.client.data.raw_table import RawTable
 from parley.client.data.record_chunks import map_chunks
 from parley.client.data.records import encode_features, find_column_faults
 from parley.client.data.schema import Schema
-from parley.client.data.table_readers import build_table
+from parley.client.data.table_building import build_table
 from parley.client.features.base import FeatureMap
 from parley.client.features.row_preparation import build_prepared_rows
 from parley.server.model_file import ModelFileError

@@ -13,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.registry import decode_task
-from parley.client.algorithms.second_moments import check_components
+from parley.client.algorithms.row_projection import check_components
 from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.party_protocol import Declined
 from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.data.column_types import READINGS
 from parley.client.data.schema import Schema, load_schema
-from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.registry import build_map
+from parley.client.features.base import FeatureMap
+from parley.client.features.feature_error import FeatureError
+from parley.client.features.map_building import build_map
 from parley.client.models.linear_serialization import MAX_PARAMETER, decode_linear_model
 from parley.prediction.fitted_model import Estimator, Model
 from parley.safe_io.path_names import get_public_name

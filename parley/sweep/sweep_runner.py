@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.client.data.schema import SchemaError
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.job import Job

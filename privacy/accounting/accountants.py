@@ -27,14 +27,21 @@ from functools import lru_cache, partial
 from types import UnionType
 from typing import get_args
 
-from parley.privacy.accounting import subsampled_gaussian
 from parley.privacy.accounting.gaussian_curve import (
     compute_cks20_epsilon,
     compute_gaussian_epsilon,
     compute_zcdp_epsilon,
 )
-from parley.privacy.accounting.privacy_events import GaussianEvent, PrivacyEvent, Pure, Step
+from parley.privacy.accounting.privacy_events import (
+    CountedSteps,
+    GaussianEvent,
+    PrivacyEvent,
+    Pure,
+    Step,
+    sort_steps,
+)
 from parley.privacy.accounting.rounding import round_root_up, round_up, sum_up, to_fraction
+from parley.safe_io.plugin_table import load_attribute
 
 Counts = Mapping[PrivacyEvent, int]
 """Events with their own curve → their number."""
@@ -83,8 +90,8 @@ def _sum_rho(counts: frozenset[tuple[PrivacyEvent, int]]) -> float:
     return round_up(sum((event.exact_rho * n for event, n in counts), _ZERO))
 
 
-def _select_steps(counts: Counts) -> subsampled_gaussian.CountedSteps:
-    return subsampled_gaussian.sort_steps({e: n for e, n in counts.items() if isinstance(e, Step)})
+def _select_steps(counts: Counts) -> CountedSteps:
+    return sort_steps({e: n for e, n in counts.items() if isinstance(e, Step)})
 
 
 def _build_all_check(*kinds: type[PrivacyEvent] | UnionType) -> Callable[[Counts], bool]:
@@ -128,16 +135,20 @@ def compute_sampler_epsilon(counts: Counts, epsilon: float) -> float:
     return max(single, rest)
 
 
+_SAMPLED = "parley.privacy.accounting.subsampled_gaussian"
+"""Accounts of sampled steps, which other jobs do not import."""
+
+
 def _build_rdp_curve(counts: Counts) -> Curve:
     steps, rest = _select_steps(counts), compute_total_rho(counts, *get_args(Step))
-    return lambda delta: subsampled_gaussian.compute_rdp_epsilon(steps, delta=delta, rho=rest)
+    compute_rdp_epsilon = load_attribute(f"{_SAMPLED}:compute_rdp_epsilon")
+    return lambda delta: compute_rdp_epsilon(steps, delta=delta, rho=rest)
 
 
 def _build_pld_curve(counts: Counts) -> Curve:
     steps, mu, pure = _select_steps(counts), compute_total_mu(counts), _sum_pure_epsilon(counts)
-    return lambda delta: subsampled_gaussian.compute_pld_epsilon(
-        steps, delta=delta, mu=mu, pure=pure
-    )
+    compute_pld_epsilon = load_attribute(f"{_SAMPLED}:compute_pld_epsilon")
+    return lambda delta: compute_pld_epsilon(steps, delta=delta, mu=mu, pure=pure)
 
 
 ACCOUNTANTS: dict[str, Accountant] = {

@@ -365,3 +365,12 @@ def parse_planned(values: object) -> PlannedSteps:
     if not isinstance(event, PlannedSteps):
         raise ValueError(f"Expected a planned job, got {event.kind}.")
     return event
+
+
+CountedSteps = tuple[tuple[Step, int], ...]
+"""Kinds of steps with the number of each, in a fixed order."""
+
+
+def sort_steps(steps: Mapping[Step, int]) -> CountedSteps:
+    """Return the counted steps in an order that does not depend on when they were added."""
+    return tuple(sorted(steps.items(), key=lambda item: (item[0].kind, item)))

@@ -34,9 +34,6 @@ integrated here.
     >>> rare = BernoulliSteps(probability=0.05, event=abadi, count=100)
     >>> {name: round(value, 3) for name, value in compute_epsilons({rare: 100}, delta=1e-5).items()}
     {'rdp': 0.256, 'pld': 0.219}
-
-The module also defines the noise of a count of clipped gradients, which is released next to
-DP-SGD's noisy sums from the same budget.
 """
 
 from __future__ import annotations
@@ -44,22 +41,21 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.privacy_events import (
     BernoulliSteps,
+    CountedSteps,
     PlannedSteps,
     PrivacyEvent,
     Step,
+    sort_steps,
 )
 from parley.privacy.accounting.rounding import (
-    check_positive,
     format_exact,
     round_root_up,
-    to_fraction,
 )
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.special_functions import erfcx, ndtr
@@ -77,15 +73,6 @@ PLD_INTERVAL = 1e-4
 _LARGEST_PLD_STEPS = 10_000_000
 _MAX_LOSSES = 2**17
 """Approximate maximum number of losses of one step on its grid; each is computed separately."""
-
-
-CountedSteps = tuple[tuple[Step, int], ...]
-"""Kinds of steps with the number of each, in a fixed order."""
-
-
-def sort_steps(steps: Mapping[Step, int]) -> CountedSteps:
-    """Return the counted steps in an order that does not depend on when they were added."""
-    return tuple(sorted(steps.items(), key=lambda item: (item[0].kind, item)))
 
 
 def compute_epsilons(steps: Mapping[Step, int], *, delta: float) -> dict[str, float]:
@@ -290,42 +277,3 @@ def _compute_replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:
         # Rounded up by the possible error of summing logarithms of this size.
         result[at] = max(0.0, total + 1e-13 * (1 + abs(peak))) / (alpha - 1)
     return result
-
-
-def check_share(share: float) -> None:
-    """Raise ValueError unless 0 ≤ s < 1."""
-    if not 0 <= share < 1:
-        raise ValueError(f"Expected 0 ≤ a clipped fraction's share < 1, got {share}.")
-
-
-def compute_gradient_multiplier(noise_multiplier: float, share: float) -> float:
-    """Return σ_g of the noise on the clipped sums; σ itself if no count is released."""
-    check_share(share)
-    if not share:
-        return noise_multiplier
-    return _round_root_above(
-        _to_larger_fraction(noise_multiplier) ** 2 / (1 - _to_larger_fraction(share))
-    )
-
-
-def compute_count_deviation(noise_multiplier: float, share: float, steps: int) -> float:
-    """Return √T·2σ_b, the deviation of the noise on Σ (2b_i − 1) over T steps; needs s > 0."""
-    check_share(share)
-    check_positive("a clipped fraction's share", share)
-    return _round_root_above(
-        _to_larger_fraction(noise_multiplier) ** 2
-        * steps
-        / min(to_fraction(share), Fraction(share))
-    )
-
-
-def _to_larger_fraction(value: float) -> Fraction:
-    """Return the larger of the value's decimal and binary readings.
-
-    The accountant uses the former, the sampler the latter.
-    """
-    return max(to_fraction(value), Fraction(value))
-
-
-def _round_root_above(square: Fraction) -> float:
-    return math.nextafter(round_root_up(square), math.inf)  # as a decimal and as a binary

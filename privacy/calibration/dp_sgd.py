@@ -9,7 +9,11 @@ import math
 from collections.abc import Callable
 
 from parley.privacy.accounting.account_certificates import AccountCertificate, epsilon_of_mu
-from parley.privacy.accounting.privacy_events import BernoulliSteps, PoissonSampledGaussian
+from parley.privacy.accounting.privacy_events import (
+    BernoulliSteps,
+    CountedSteps,
+    PoissonSampledGaussian,
+)
 from parley.privacy.accounting.rounding import (
     check_positive,
     check_whole,
@@ -19,7 +23,6 @@ from parley.privacy.accounting.rounding import (
     round_up_to_bits,
 )
 from parley.privacy.accounting.subsampled_gaussian import (
-    CountedSteps,
     build_planned_steps,
     compute_pld_epsilon,
     compute_rdp_epsilon,

@@ -44,10 +44,10 @@ from parley.privacy.accounting.account_certificates import AccountCertificate, i
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.privacy_events import PlannedSteps, PrivacyEvent, parse_event
-from parley.privacy.accounting.subsampled_gaussian import build_planned_steps, check_planned
 from parley.privacy.ledger.block_composition import OTHER_BLOCKS, Blocks, SpentByBlock
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, RemainingBudget
 from parley.privacy.ledger.hash_chain import encode_canonical_json
+from parley.safe_io.plugin_table import load_attribute
 
 _MAX_FINGERPRINTS = 64
 """Maximum number of stored fingerprints; a growing table has a new one every night."""
@@ -65,6 +65,10 @@ class RunHold(NamedTuple):
     claims: Claims
     blocks: Blocks
     planned: Claims = ()
+
+
+_SAMPLED = "parley.privacy.accounting.subsampled_gaussian"
+"""Plans of sampled steps, which other jobs do not import."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +224,7 @@ class BudgetAccount:
         for event, count in self._list_unplanned(run_id, claims, blocks):
             spent = set(charged.get_compositions(blocks).values())
             delta = min(self.budget.limits.compute_next_delta(each) for each in spent)
-            planned.append(build_planned_steps(event, count, delta))
+            planned.append(load_attribute(f"{_SAMPLED}:build_planned_steps")(event, count, delta))
             charged = charged.add(planned[-1], blocks)
         return tuple(planned)
 
@@ -276,7 +280,7 @@ class BudgetAccount:
         ]:
             raise ValueError("Expected every planned job of a hold to be charged with it.")
         for job in planned:
-            check_planned(job)
+            load_attribute(f"{_SAMPLED}:check_planned")(job)
         charged, left = self.charged, dict(self._get_planned(run_id, blocks))
         for job in planned:
             charged = charged.add(job, blocks)

@@ -22,6 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from parley.privacy.accounting.gradient_noise import (
+    compute_count_deviation,
+    compute_gradient_multiplier,
+)
 from parley.privacy.accounting.privacy_events import (
     Approximate,
     BernoulliSteps,
@@ -31,10 +35,6 @@ from parley.privacy.accounting.privacy_events import (
     Repeated,
 )
 from parley.privacy.accounting.rounding import check_positive, round_quotient_up
-from parley.privacy.accounting.subsampled_gaussian import (
-    compute_count_deviation,
-    compute_gradient_multiplier,
-)
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.mechanisms.base import SampledNoise, TrainingNoise
 from parley.privacy.sampling.gaussian import compute_rounded_distance, draw_rounded_gaussian

@@ -7,10 +7,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from parley.client.models import linear_losses
-from parley.client.models.class_weights import apply_class_weights
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
 from parley.safe_io.path_names import get_public_name
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.external_references import CodeReference, TextSettings
 from parley.server.jobs.model_base import LabelledModelSection, ModelSection
 from parley.server.jobs.section_base import Auto, JobError, Positive, replace_auto
@@ -77,11 +77,15 @@ class LinearSection(ModelSection):
 
     def build_linear_model(self, features: int, classes: int) -> LinearModel:
         """Build the weighted loss over margins of the row and the intercept's constant."""
-        plain = self.build_loss(classes)
-        try:
-            loss = apply_class_weights(plain, self.label_weights)
-        except ValueError as error:
-            raise JobError(f"model.class-weights: {error}") from error
+        loss = self.build_loss(classes)
+        if self.label_weights:
+            apply_class_weights = load_attribute(
+                "parley.client.models.class_weights:apply_class_weights"
+            )
+            try:
+                loss = apply_class_weights(loss, self.label_weights)
+            except ValueError as error:
+                raise JobError(f"model.class-weights: {error}") from error
         return LinearModel(loss=loss, features=features + self.has_intercept)
 
 

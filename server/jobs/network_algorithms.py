@@ -16,8 +16,8 @@ from pydantic import Field
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
+from parley.client.dp_sgd.batch_limits import compute_padded_width
 from parley.client.dp_sgd.optimisers import ServerStep
-from parley.client.dp_sgd.poisson_batches import compute_padded_width
 from parley.client.dp_sgd.training_settings import VMAP, LocalTraining
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit

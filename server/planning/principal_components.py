@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle, check_components
+from parley.client.algorithms.row_projection import check_components
+from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.rounding import round_quotient_up
 from parley.privacy.accounting.threat_model import Neighbouring

@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.class_labels import to_classes
 from parley.client.data.content_digest import get_row_digests
-from parley.client.data.records import Records, find_party_files, to_classes
+from parley.client.data.records import Records, find_party_files
 from parley.client.data.schema import Schema, load_schema
-from parley.client.features.base import FeatureError, FeatureMap
+from parley.client.features.base import FeatureMap
+from parley.client.features.feature_error import FeatureError
 from parley.client.features.row_preparation import build_prepared_rows, compute_features
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job

@@ -21,8 +21,8 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.registry import get_algorithm_spec
-from parley.client.algorithms.second_moments import project_rows
-from parley.client.data.records import to_classes
+from parley.client.algorithms.row_projection import project_rows
+from parley.client.data.class_labels import to_classes
 from parley.client.dp_sgd.local_training import train_party
 from parley.client.dp_sgd.training_data import PartyData
 from parley.privacy.sampling.random_stream import NoiseStream

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from parley.client.data.budget_blocks import Division
 from parley.client.data.record_chunks import CHUNK_BYTES
 from parley.client.data.schema import Schema, check_label, load_schema
-from parley.client.features.base import FeatureError, FeatureMap
-from parley.client.features.registry import build_map
+from parley.client.features.base import FeatureMap
+from parley.client.features.feature_error import FeatureError
+from parley.client.features.map_building import build_map
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema

@@ -15,16 +15,10 @@ from typing import Any
 import numpy as np
 
 from parley.client.data.content_digest import sum_contents
-from parley.client.data.data_sources import (
-    MemoryTable,
-    Source,
-    SqlQuery,
-    build_memory_table,
-    get_source_name,
-    has_names,
-)
+from parley.client.data.data_error import DataError
+from parley.client.data.data_sources import MemoryTable, Source, SqlQuery, get_source_name
+from parley.client.data.memory_columns import build_memory_table, has_names
 from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.raw_table import DataError
 from parley.client.data.records import (
     Records,
     build_records,

@@ -14,7 +14,7 @@ import numpy as np
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.schema import Schema
-from parley.client.features.base import FeatureError
+from parley.client.features.feature_error import FeatureError
 from parley.privacy.accounting.rounding import format_exact
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job

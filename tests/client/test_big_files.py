@@ -10,10 +10,10 @@ import pytest
 
 import parley.client.data.binary_files
 import parley.client.data.csv_text
-import parley.client.data.table_readers
+import parley.client.data.table_building
 from parley.client.data.csv_text import read_csv_batches
+from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import GIB, MemoryLimit, compute_memory_limit
-from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_inference.draft import infer_schema
@@ -192,7 +192,7 @@ def test_batches_of_a_table_give_the_same_records_as_the_whole(tmp_path, monkeyp
     schema = Schema.from_toml(SCHEMA.format(gib=1.0))
     whole = read_records(tmp_path / "d.npz", schema, "logistic")
     monkeypatch.setattr(parley.client.data.csv_text, "_PIECE_BYTES", 999)
-    for module in (parley.client.data.binary_files, parley.client.data.table_readers):
+    for module in (parley.client.data.binary_files, parley.client.data.table_building):
         monkeypatch.setattr(module, "BATCH_ROWS", 77)
     for name in ("d.csv", "d.parquet", "d.npz"):
         records = read_records(tmp_path / name, schema, "logistic")

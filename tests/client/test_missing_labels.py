@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from parley.client.contract.party_protocol import Declined
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.client.data.records import build_records, find_party_files, read_records
 from parley.client.data.schema import Schema
 from parley.client.party.dataset_config import DatasetConfig

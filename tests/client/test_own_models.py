@@ -11,7 +11,7 @@ from small_networks import averaging, training
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.models.networks import Network
-from parley.client.party.dataset_loader import DatasetFacts
+from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy, PolicyError, load_policy, parse_policy
 from parley.client.party.plan_verification import check_computation
 from parley.client.party.run_validation import build_accepted_algorithm

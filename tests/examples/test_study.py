@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 FIRST = (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import parley
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 

@@ -7,7 +7,7 @@ import pytest
 
 import parley
 from parley.cli import app
-from parley.client.data.budget_blocks import NoRecords
+from parley.client.data.data_error import NoRecords
 from parley.client.data.schema import SchemaError
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict

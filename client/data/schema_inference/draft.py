@@ -29,12 +29,13 @@ from numpy.typing import NDArray
 
 from parley.client.data.cell_parsing import normalize_decimal_points
 from parley.client.data.column_types import canonicalize_text
+from parley.client.data.data_error import LABELS, DataError
 from parley.client.data.data_sources import MemoryTable, Source, get_source_name
 from parley.client.data.date_numbers import find_date_form
-from parley.client.data.label_types import LABELS, describe_label_fault
+from parley.client.data.label_types import describe_label_fault
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.number_signs import describe_signs, find_signs, has_thousands_pattern
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema_inference.column_profile import (
     ColumnProfile,
     find_decimal_mark,

@@ -15,23 +15,24 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.binary_files import read_arrays, read_parquet_tables
-from parley.client.data.column_names import get_file_format, read_column_names
+from parley.client.data.array_files import read_arrays
+from parley.client.data.binary_files import read_parquet_tables
+from parley.client.data.column_names import check_unique_names, get_file_format, read_column_names
 from parley.client.data.csv_guess import check_first_line, guess_encoding, guess_separator
 from parley.client.data.csv_text import read_csv_tables
+from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import (
     MemoryTable,
     Source,
     SqlQuery,
-    check_unique_names,
     get_source_name,
-    to_series,
 )
 from parley.client.data.memory_limit import MemoryLimit
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.schema_messages import format_toml_value
-from parley.client.data.table_readers import read_query_tables
+from parley.client.data.sql_source import read_sql_tables
+from parley.client.data.table_building import to_series
 
 _MINIMAL_SCHEMA = (
     "[columns]\nx = { kind = 'numeric', range = [0, 1] }\ny = { kind = 'label', range = [0, 1] }"
@@ -158,7 +159,7 @@ def read_whole(
     names, where = read_column_names(source, file), get_source_name(source)
     check_unique_names(names, path=where)
     if isinstance(source, SqlQuery):
-        tables = read_query_tables(source, file, names, names)
+        tables = read_sql_tables(source, file, names, names)
     elif file.format == "csv":
         tables = read_csv_tables(source, file, names, names)
     else:

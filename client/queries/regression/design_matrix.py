@@ -5,7 +5,7 @@ categories has an indicator for each category except the first in the schema, th
 record with an empty cell has no row and does not count, unless the schema defines a value for it.
 Every entry is a function of only that record and the schema.
 
-    >>> from parley.client.data.data_sources import build_memory_table
+    >>> from parley.client.data.memory_columns import build_memory_table
     >>> from parley.client.data.raw_party_block import read_raw_party_block
     >>> schema = Schema.from_toml('''
     ... [columns]

@@ -20,16 +20,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parley.deploy.event_log import LogEvent, Notifier
-from parley.deploy.stream.grpc_options import EnvelopeError, FrameReader, split_into_chunks
+from parley.deploy.stream.grpc_options import (
+    DUPLICATE,
+    PROBE,
+    EnvelopeError,
+    FrameReader,
+    split_into_chunks,
+)
 
 _MAX_WAITING = 16
-PROBE = 0
-"""Number of the empty request that a party answers immediately, even while it computes."""
 _PROBE_S = 2.0
 _LARGEST_PROBE_REPLY = 1 << 12
 _SAY_EVERY_S = 600.0
-DUPLICATE = "twice"
-"""First word of the error text that a second connection of a party receives."""
 # A party that has not read a request this long after its time counts as not reading.
 _READS_S = 10.0
 

@@ -15,11 +15,15 @@ import grpc
 
 from parley.client.contract.party_protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
-from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import DeployError, parse_address
-from parley.deploy.pki import PkiError
-from parley.deploy.stream.connections import DUPLICATE
-from parley.deploy.stream.grpc_options import HELLO, build_channel_options, load_channel_credentials
+from parley.deploy.private_files import PkiError
+from parley.deploy.process_errors import ProcessError
+from parley.deploy.server_address import DeployError, parse_address
+from parley.deploy.stream.grpc_options import (
+    DUPLICATE,
+    HELLO,
+    build_channel_options,
+    load_channel_credentials,
+)
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.printable_text import to_one_line
 from parley.version import __version__

@@ -19,8 +19,8 @@ from typing import Any
 
 import grpc
 
-from parley.deploy.pki import check_private
-from parley.local_http_server import MAX_CONNECTIONS
+from parley.connection_limits import MAX_CONNECTIONS
+from parley.deploy.private_files import check_private
 
 CHUNK = 1 << 20
 """Bytes of a frame in one message."""
@@ -245,3 +245,11 @@ class RequestReader:
         finally:
             self._reading[caller] -= 1
         return message if isinstance(message, bytes) else b""
+
+
+PROBE = 0
+"""Number of the empty request that a party answers immediately, even while it computes."""
+
+
+DUPLICATE = "twice"
+"""First word of the error text that a second connection of a party receives."""

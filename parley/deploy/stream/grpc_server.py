@@ -27,9 +27,9 @@ import grpc.aio
 from parley.client.contract.party_protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.deploy.authorization import NotAdmitted, admit_party
-from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import format_address
 from parley.deploy.event_log import Notifier
+from parley.deploy.process_errors import ProcessError
+from parley.deploy.server_address import format_address
 from parley.deploy.stream import TLS_1_3_ALONE
 from parley.deploy.stream.connections import Connections, Dropped, PartyConnection, PartyRequest
 from parley.deploy.stream.grpc_options import (

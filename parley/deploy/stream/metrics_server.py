@@ -21,8 +21,8 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from parley.client.contract.release_plan import ReleasePlan
-from parley.deploy.child_processes import ProcessError
 from parley.deploy.event_log import LogEvent, Notifier
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream.grpc_server import GrpcServer
 from parley.deploy.stream.run_queue import RunQueue
 from parley.local_http_server import LocalHttpServer

@@ -22,14 +22,9 @@ import grpc
 from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
-from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import (
-    DeployError,
-    check_server,
-    format_address,
-    parse_address,
-)
+from parley.deploy.deployment_folders import check_server
 from parley.deploy.pki import check_client_pair
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import (
     follow,
     format_next_steps,
@@ -38,6 +33,7 @@ from parley.deploy.run_watcher import (
     parse_party_states,
     rebuild_error,
 )
+from parley.deploy.server_address import DeployError, format_address, parse_address
 from parley.deploy.stream.grpc_client import check_reachable, explain_call_error
 from parley.deploy.stream.grpc_options import build_channel_options, load_channel_credentials
 from parley.deploy.stream.operator_service import ASK, FILES, READ

@@ -37,13 +37,13 @@ from parley.client.contract.party_protocol import (
 from parley.client.contract.roster import load_deployment
 from parley.client.models.memory_trim import release_start_pages
 from parley.client.party.party_service import PartyService
-from parley.deploy.child_processes import end_with_parent
 from parley.deploy.event_log import LogEvent, Notifier
-from parley.deploy.pki import PkiError
-from parley.deploy.stream.connections import PROBE
+from parley.deploy.private_files import PkiError
+from parley.deploy.process_errors import end_with_parent
 from parley.deploy.stream.grpc_client import CallError, build_call_metadata, explain_call_error
 from parley.deploy.stream.grpc_options import (
     ATTEND,
+    PROBE,
     EnvelopeError,
     FrameReader,
     ReceivedFrame,

@@ -8,12 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from parley.client.algorithms.second_moments import (
-    SecondMoments,
-    UpperTriangle,
-    check_components,
-    project_rows,
-)
+from parley.client.algorithms.row_projection import check_components, project_rows
+from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.row_quantization import prepare_rows
 from parley.privacy.accounting.threat_model import Neighbouring

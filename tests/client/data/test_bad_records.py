@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
-from parley.client.data.binary_files import read_arrays
+from parley.client.data.array_files import read_arrays
+from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference.draft import infer_schema

@@ -11,15 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.client.data.block_selection import find_blocks
 from parley.client.data.budget_blocks import Division
 from parley.client.data.cell_parsing import read_plain_texts
-from parley.client.data.content_digest import encode_cells
 from parley.client.data.csv_text import read_csv_tables
+from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
-from parley.client.data.raw_table import DataError, RawTable
+from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.sql_source import _build_series, read_sql_tables
+from parley.client.data.table_digest import encode_cells
 from parley.privacy.ledger.block_composition import compute_block_number
 
 SCHEMA = Schema.from_toml(
@@ -114,8 +116,8 @@ def test_one_endless_block_refuses_nobody():
     """An array of texts has the length of its longest for every one of them."""
     long = "9" * 10**7
     frame = pl.DataFrame({"year": ["2024", long] + ["2025"] * 10**5})
-    numbers, kept = Division(column="year", read=("2024",)).find_blocks(
-        RawTable(path="w", frame=frame, arrays={})
+    numbers, kept = find_blocks(
+        Division(column="year", read=("2024",)), RawTable(path="w", frame=frame, arrays={})
     )
     assert kept.tolist() == [0]
     assert numbers[[0, 1, 2]].tolist() == [compute_block_number(x) for x in ("2024", long, "2025")]

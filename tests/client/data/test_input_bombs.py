@@ -29,7 +29,7 @@ from parley.client.data.schema import Schema
 from parley.client.data.records import read_records
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.schema_inference.draft import infer_schema
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from pathlib import Path
 
 kind, source = sys.argv[1:]

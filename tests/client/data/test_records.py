@@ -11,7 +11,7 @@ import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
 from parley.client.data import table_readers
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.client.data.records import build_records, find_party_files, read_records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.schema_inference.draft import infer_schema

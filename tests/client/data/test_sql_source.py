@@ -17,9 +17,9 @@ from ledgers import ADULT, connected, with_parts
 
 from parley.client.data import sql_source
 from parley.client.data.budget_blocks import Division
+from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
-from parley.client.data.raw_table import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from parley.client.dp_sgd import torch_gradients
+from parley.client.dp_sgd.batch_limits import compute_padded_width
 from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
-from parley.client.dp_sgd.poisson_batches import compute_padded_width, draw_party_batches
+from parley.client.dp_sgd.poisson_batches import draw_party_batches
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream

@@ -7,9 +7,9 @@ import pytest
 
 from parley.client.data.records import encode_features
 from parley.client.data.schema import Schema
-from parley.client.data.table_readers import build_table
+from parley.client.data.table_building import build_table
 from parley.client.features.column_terms import estimate_row_norm, list_plain_terms
-from parley.client.features.registry import build_map
+from parley.client.features.map_building import build_map
 
 SCHEMA = Schema.from_toml("""
 [columns]

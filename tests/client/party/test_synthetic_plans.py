@@ -7,7 +7,7 @@ from proposals import LESS
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.party_protocol import Declined
-from parley.client.party.dataset_loader import DatasetFacts
+from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.plan_verification import check_computation
 from parley.server.jobs.federation_facts import Federation

@@ -17,7 +17,7 @@ from parley.client.queries.count_queries import Choose, Count, Histogram, Margin
 from parley.client.queries.filters.expressions import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.registry import decode_query
+from parley.client.queries.query_decoding import decode_query
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitivity
 

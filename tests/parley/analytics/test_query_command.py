@@ -14,7 +14,7 @@ from parley.client.data.schema import load_schema
 from parley.client.queries.base import QueryError
 from parley.client.queries.filters.expressions import WhereError
 from parley.client.queries.registry import QUERIES
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 
 SCHEMA = """
 [columns]

@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from parley.deploy.child_processes import ProcessError, Supervisor, wait_until
+from parley.deploy.child_processes import Supervisor, wait_until
+from parley.deploy.process_errors import ProcessError
 
 STUBBORN = (
     "import signal, subprocess, sys, time\n"

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from parley.deploy.child_processes import ProcessError
 from parley.deploy.folder_lock import hold_folder
+from parley.deploy.process_errors import ProcessError
 from parley.safe_io.os_errors import describe_error
 
 _HOLD = """

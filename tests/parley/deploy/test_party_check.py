@@ -24,11 +24,12 @@ from parley.client.contract.party_protocol import (
 from parley.client.contract.roster import load_deployment
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
-from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import DeployError
 from parley.deploy.party_check import _check_no_overlap, check_accounts, check_items
-from parley.deploy.pki import PkiError, make_server_certificate
+from parley.deploy.pki import make_server_certificate
+from parley.deploy.private_files import PkiError
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.provisioning import rotate_party
+from parley.deploy.server_address import DeployError
 from parley.deploy.stream.grpc_client import check_known, check_reachable
 from parley.deploy.stream.party_client import build_answer_request
 from parley.privacy.ledger.block_composition import compute_block_number

@@ -6,14 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from parley.deploy.pki import (
-    PkiError,
-    check_private,
     check_server_certificate,
     make_authority,
     make_identity,
     make_server_certificate,
-    write_private,
 )
+from parley.deploy.private_files import PkiError, check_private, write_private
 from parley.secure_agg.primitives import derive_signing_public_key
 
 

@@ -15,13 +15,9 @@ from cryptography.x509.oid import NameOID
 
 from parley.client.contract.roster import RosterError, load_deployment, render_deployment
 from parley.deploy.authorization import NotAdmitted, admit_operator, admit_party
-from parley.deploy.deployment_folders import (
-    DeployError,
-    check_server,
-    find_own_party,
-    parse_address,
-)
-from parley.deploy.pki import PkiError, check_dates
+from parley.deploy.deployment_folders import check_server, find_own_party
+from parley.deploy.pki import check_dates
+from parley.deploy.private_files import PkiError
 from parley.deploy.provisioning import (
     accept,
     add_party,
@@ -32,6 +28,7 @@ from parley.deploy.provisioning import (
     renew_certificates,
     rotate_party,
 )
+from parley.deploy.server_address import DeployError, parse_address
 
 NAMES = ["north", "south", "east"]
 

@@ -11,7 +11,7 @@ import pytest
 from attending import NAMES, Consortium
 
 import parley
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.client.data.schema import SchemaError
 from parley.deploy.public_test import load_test_set
 from parley.server.jobs.job_file import load_job

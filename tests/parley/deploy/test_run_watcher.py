@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from parley.deploy import run_watcher as follow_module
-from parley.deploy.child_processes import ProcessError
 from parley.deploy.event_log import LogEvent, build_notifier, format_json_line
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import RunFollower, RunStopped, follow, raise_remote
 from parley.exit_status import KNOWN_ERRORS, get_exit_status
 from parley.server.jobs.job_file import load_job, render_job

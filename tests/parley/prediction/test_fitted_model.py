@@ -12,7 +12,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import parley
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.commands.predict import predict_file, show
 from parley.commands.sample import sample_table
 from parley.prediction.model_loading import load_model

@@ -10,7 +10,7 @@ from commands import invoked
 
 import parley
 from parley.client.data.records import encode_features
-from parley.client.data.table_readers import build_table
+from parley.client.data.table_building import build_table
 from parley.prediction.model_loading import load_model
 from parley.prediction.shape_functions import compute_shapes
 

@@ -14,7 +14,8 @@ import pytest
 from parley.client.contract.roster import RosterError, load_deployment
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.party.owner_policy import PolicyError, load_policy
-from parley.deploy.deployment_folders import DeployError, check_server
+from parley.deploy.deployment_folders import check_server
+from parley.deploy.server_address import DeployError
 from parley.safe_io.file_reading import MAX_LOG_BYTES, MAX_TEXT_BYTES, read_lines, read_text
 from parley.safe_io.toml_reading import _STRINGS_AND_COMMENTS, MAX_TOML_BYTES, parse_toml
 from parley.server.jobs.job_file import load_job, render_job

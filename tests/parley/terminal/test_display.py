@@ -14,7 +14,7 @@ from rich.console import Console
 
 import parley
 from parley.client.contract.assumptions import SOLVER_CONVERGENCE
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 from parley.planning.plan_job import plan
 from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, Pure
 from parley.privacy.ledger.account import BudgetAccount, RunHold

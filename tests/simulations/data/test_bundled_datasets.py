@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import parley
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.row_preparation import build_prepared_rows
 from parley.server.jobs.job_file import load_job

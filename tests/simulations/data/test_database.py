@@ -7,7 +7,7 @@ import sqlite3
 import numpy as np
 import pytest
 
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.safe_io.toml_reading import parse_toml
 from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import load_job, render_job

@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data.record_reading import build_in_memory_data
 

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.client.data.records import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference.draft import infer_schema

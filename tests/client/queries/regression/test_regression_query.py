@@ -14,7 +14,7 @@ from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import AnsweredQuery, QueryError, QueryFacts
-from parley.client.queries.registry import decode_query
+from parley.client.queries.query_decoding import decode_query
 from parley.client.queries.regression.glm_families import FAMILIES
 from parley.client.queries.regression.regression_query import STEPS, RegressionQuery
 from parley.privacy.accounting.threat_model import Neighbouring

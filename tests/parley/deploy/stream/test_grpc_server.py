@@ -18,8 +18,8 @@ from ports import Call, asked, attended, echo, memory
 
 from parley.client.contract.roster import render_deployment
 from parley.deploy.authorization import certify_party
-from parley.deploy.child_processes import ProcessError
 from parley.deploy.pki import make_client_request
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import connections, grpc_options
 from parley.deploy.stream.grpc_client import CallError, build_call_metadata
 from parley.deploy.stream.grpc_options import CHUNK, split_into_chunks

@@ -9,9 +9,9 @@ from types import SimpleNamespace
 import pytest
 from attending import JOB
 
-from parley.deploy.child_processes import ProcessError
-from parley.deploy.deployment_folders import DeployError
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import raise_remote
+from parley.deploy.server_address import DeployError
 from parley.deploy.stream import operator_client
 from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.deploy.stream.run_queue import SET_ASIDE, RunQueue

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from attending import NAMES, Consortium, until
 
-from parley.deploy.child_processes import ProcessError
 from parley.deploy.event_log import format_json_line
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import grpc_options
 from parley.deploy.stream.grpc_client import build_call_metadata
 from parley.deploy.stream.grpc_options import (

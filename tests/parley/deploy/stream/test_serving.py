@@ -15,7 +15,7 @@ import pytest
 from attending import JOB, NAMES
 
 from parley.client.contract.party_protocol import decode_frame
-from parley.deploy.child_processes import ProcessError
+from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import operator_client, operator_service
 from parley.deploy.stream.connections import Connections, Dropped
 from parley.deploy.stream.operator_client import OperatorClient, load_operator_home

@@ -1,0 +1,64 @@
+"""Digests of tables as they were read, of the columns that a schema learns from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from parley.client.data.cell_parsing import has_codes, normalize_decimal_points, read_plain_texts
+from parley.client.data.column_types import LONG_CODE
+from parley.client.data.content_digest import ContentDigest, digest_columns, hash_texts, to_bits
+from parley.client.data.raw_table import RawTable
+from parley.client.data.schema import Schema
+
+
+def digest_table(
+    table: RawTable, schema: Schema, blocks: NDArray[np.uint64] | None = None
+) -> ContentDigest:
+    """Return the contents of the columns that the schema learns from.
+
+    Args:
+        blocks: `[N]` block numbers of the rows.
+    """
+    used = sorted(schema.used)
+    kinds = [(name, schema.columns[name].kind) for name in used]
+    columns = [
+        to_bits(table.arrays[name]) if name in table.arrays else encode_cells(table, name)
+        for name in used
+    ]
+    return digest_columns(columns, table.rows, description=repr(kinds), blocks=blocks)
+
+
+def compute_row_order(
+    digests: Sequence[NDArray[np.uint64]], ties: Sequence[NDArray[np.uint64]] = ()
+) -> NDArray[np.int64]:
+    """Return `[N]` an order of the rows that does not depend on the order in which they came.
+
+    Args:
+        digests: `[n, 3]` per batch.
+        ties: `[n]` per batch: further values that distinguish its rows.
+    """
+    all_digests = np.concatenate(digests) if digests else np.empty((0, 3), np.uint64)
+    keys = [np.concatenate(ties)] if ties else []
+    return np.lexsort([*keys, *all_digests.T[::-1]]).astype(np.int64, copy=False)
+
+
+def encode_cells(table: RawTable, name: str) -> NDArray[np.uint64]:
+    """Return `[N]` cells: a number as its value, any other cell as its text.
+
+    A whole number of 16 digits or more counts as a text: as doubles, two codes may be equal.
+    """
+    series: pl.Series = table.get_column(name)
+    if series.dtype.is_numeric() and not (series.dtype.is_integer() and has_codes(series)):
+        return to_bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
+    texts = read_plain_texts(table, name)
+    parsed = normalize_decimal_points(texts, table.decimal).cast(pl.Float64, strict=False)
+    bits = to_bits(parsed.fill_null(np.nan).to_numpy())
+    others = parsed.is_null() | parsed.is_nan() | texts.str.contains(LONG_CODE)
+    if others.any():
+        is_text = others.fill_null(True).to_numpy()
+        bits[is_text] = hash_texts(texts.filter(others.fill_null(True)).to_list())
+    return bits

@@ -1,0 +1,130 @@
+"""What a party holds: one data set, read from its disk and ready to learn from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.row_projection import project_rows
+from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.data.class_labels import to_classes
+from parley.client.data.party_block import PartyBlock
+from parley.client.data.raw_party_block import (
+    RawPartyBlock,
+)
+from parley.client.data.schema import Schema
+from parley.client.models.linear_losses import SoftmaxLoss
+from parley.client.models.linear_models import LinearModel
+from parley.privacy.ledger.block_composition import Blocks
+
+if TYPE_CHECKING:
+    from parley.client.data.raw_party_block import RawPartyBlock
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetFacts:
+    """The public facts about a data set.
+
+    Only these may be disclosed, and a refusal may depend only on these.
+
+    Attributes:
+        classes: K, or 0 for −1/+1 and for targets.
+        records: n; None if it is private.
+        max_records: upper bound on n: n itself, or a number that the owner sets.
+    """
+
+    features: int
+    width: int
+    classes: int
+    records: int | None
+    max_records: int
+    schema: str
+    map: str
+    columns: Schema | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LoadedDataset:
+    """One data set of the party, ready to learn from.
+
+    Attributes:
+        rows: `[n, p]` prepared, including the intercept's column.
+        labels: `[n]` as the label's reading returns them.
+        classes: K, or 0 for −1/+1 and for targets.
+        fingerprint: `sha256:` and the digest of the file; for a database's rows, `contents`.
+        schema: digest of what columns and label mean, the same at every party of a run. For rows
+            prepared elsewhere: digest of their numbers of features and classes.
+        contents, row_digests: the digest of its rows, independent of their format, and `[n, 3]`
+            digests of each row of the file, read or not, and of each person if persons are counted.
+        map: digest of the public map that computed its rows' features; empty: none.
+        blocks: blocks of the file that were read; none: all.
+        table: its raw columns instead of rows, for queries.
+        most_records: upper bound on a private n; 0: n is public.
+        components: `[p, k]` components that rows are projected on before learning; None: none.
+    """
+
+    rows: NDArray[np.floating]
+    labels: NDArray[Any]
+    features: int
+    classes: int
+    fingerprint: str
+    schema: str
+    contents: str = ""
+    row_digests: NDArray[np.uint64] | None = None
+    map: str = ""
+    blocks: Blocks = ()
+    table: RawPartyBlock | None = None
+    most_records: int = 0
+    components: NDArray[np.float64] | None = None
+
+    def project_onto(self, components: NDArray[np.float64] | None) -> LoadedDataset:
+        """Return the same data, to be projected on `[p, k]` components if there are any.
+
+        Raises:
+            Declined: model, if the components are of another number of features.
+        """
+        if components is None:
+            return self
+        if components.shape[0] != self.rows.shape[1]:
+            raise Declined(
+                Reason.MODEL,
+                f"Expected components of {self.rows.shape[1]} features, got {components.shape[0]}.",
+            )
+        return replace(self, components=components)
+
+    @property
+    def facts(self) -> DatasetFacts:
+        """Its public facts."""
+        return DatasetFacts(
+            features=self.features,
+            width=(self.rows if self.components is None else self.components).shape[1],
+            classes=self.classes,
+            records=None if self.most_records else len(self.labels),
+            max_records=self.most_records or len(self.labels),
+            schema=self.schema,
+            map=self.map,
+            columns=None if self.table is None else self.table.schema,
+        )
+
+    def to_block(self, algorithm: FederatedAlgorithm) -> Any:
+        """Return the party as a block of one, with labels in the form of the algorithm's model.
+
+        A label outside the model's domain becomes the nearest label inside it. If it were refused
+        instead, a refusal or a log line would depend on one record, under a model that a server
+        named.
+        """
+        if self.table is not None:
+            return self.table
+        model = algorithm.model
+        if isinstance(model, LinearModel):
+            labels = model.loss.to_nearest_labels(self.labels)
+        elif self.classes:
+            labels = SoftmaxLoss(classes=self.classes).to_nearest_labels(self.labels)
+        else:
+            labels = to_classes(self.labels, 0)[0]
+        rows = self.rows if self.components is None else project_rows(self.rows, self.components)
+        return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))

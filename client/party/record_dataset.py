@@ -1,0 +1,123 @@
+"""A data set of records: a file, or a database's rows, read by its schema and prepared."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.contract.party_protocol import Reason
+from parley.client.data.budget_blocks import Division
+from parley.client.data.content_digest import get_row_digests
+from parley.client.data.data_sources import Source, get_source_name
+from parley.client.data.label_readers import LABEL_READERS
+from parley.client.data.memory_limit import compute_memory_limit
+from parley.client.data.records import read_records
+from parley.client.data.schema import Schema, load_public_schema
+from parley.client.features.base import BoundFeatureMap, FeatureMap
+from parley.client.features.feature_error import FeatureError
+from parley.client.features.row_preparation import build_prepared_rows, compute_features
+from parley.client.party.data_refusals import (
+    check_size,
+    decline_data_errors,
+)
+from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.loaded_dataset import LoadedDataset
+from parley.privacy.ledger.block_composition import Blocks
+
+
+def load_record_dataset(
+    dataset: DatasetConfig,
+    folder: Path,
+    source: Source,
+    fingerprint: str,
+    *,
+    label: str,
+    intercept: bool,
+    features: FeatureMap | None,
+    max_ms: float,
+    secret: bytes,
+    division: Division | None,
+    blocks: Blocks,
+) -> LoadedDataset:
+    """Read and prepare records. Its arguments and errors are those of `load_dataset`."""
+    with decline_data_errors():
+        schema = load_public_schema(folder / dataset.data_schema)
+        if division is not None:
+            division.check(schema)
+    if label not in LABEL_READERS:  # a network's: classes where there are some
+        label = "softmax" if schema.classes else "logistic"
+    with decline_data_errors(schema_reason=Reason.MODEL):
+        read_schema = schema if features is None else schema.unscaled
+        records = read_records(source, read_schema, label, division=division)
+    raw: NDArray[np.floating] = records.features
+    contents = "" if records.contents is None else str(records.contents)
+    fingerprint = fingerprint or contents
+    max_records = check_size(dataset, len(raw), get_source_name(source))
+    if features is not None:
+        raw = _compute_features(
+            records.features,
+            features,
+            schema,
+            get_source_name(source),
+            folder=folder,
+            max_ms=max_ms,
+            max_records=max_records,
+            # Files of features are named by it: no name of a file is a digest of records alone.
+            fingerprint=hashlib.blake2b(
+                "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
+            ).hexdigest(),
+        )
+    return LoadedDataset(
+        rows=build_prepared_rows(raw, intercept=intercept),
+        labels=records.labels,
+        features=raw.shape[1],
+        classes=schema.classes,
+        fingerprint=fingerprint,
+        schema=schema.digest,
+        contents=contents,
+        row_digests=get_row_digests(records.contents),
+        map="" if features is None else features.digest,
+        blocks=blocks,
+        most_records=dataset.private_size_bound,
+    )
+
+
+def _compute_features(
+    cells: NDArray[np.float64],
+    features: FeatureMap,
+    schema: Schema,
+    path: str | Path,
+    *,
+    folder: Path,
+    max_ms: float,
+    max_records: int,
+    fingerprint: str,
+) -> NDArray[np.float32]:
+    """Return `[N, q]` features of `[N, p]` cells. It raises the errors of `load_dataset`.
+
+    Args:
+        max_records: public upper bound on N.
+    """
+    memory = compute_memory_limit(schema.file.max_gib)
+
+    def check(made: BoundFeatureMap) -> None:
+        memory.check_records(max_records, features=made.width, path=path)
+        taken = 1e3 * made.measure_record_seconds(schema.dimension)
+        if taken > max_ms:
+            raise FeatureError(
+                f"Expected a map of at most {max_ms:g} ms a record, got {taken:.3g} ms: "
+                "feature-ms-at-most of party.toml allows more."
+            )
+
+    with decline_data_errors():
+        return compute_features(
+            features,
+            schema,
+            cells,
+            fingerprint=fingerprint,
+            folder=folder / "features",
+            check=check,
+        )

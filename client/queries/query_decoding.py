@@ -1,0 +1,39 @@
+"""Strict decoding of a query from JSON values.
+
+>>> decode_query({"query": "count", "by": ["sex"], "where": None})
+Count(where=None, by=('sex',))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, format_received
+from parley.client.queries.base import Query
+from parley.client.queries.filters.parser import decode_where
+from parley.client.queries.registry import QUERIES
+
+
+def decode_query(value: Any) -> Query:
+    """Return the query that `Query.to_json` wrote, from a peer or a file.
+
+    Raises:
+        DecodingError: a key is missing or unknown, or a value does not fit.
+    """
+    if not isinstance(value, Mapping) or not isinstance(value.get("query"), str):
+        raise DecodingError(
+            f"Expected a query by its name, got {format_received(value)} without one."
+        )
+    kind = QUERIES.get(value["query"])
+    if kind is None:
+        raise DecodingError(
+            f"Expected a query of {', '.join(QUERIES)}, got {format_received(value['query'])}."
+        )
+    if "where" not in value:
+        raise DecodingError("Expected where, or null, in a query, got neither.")
+    where = None if value["where"] is None else decode_where(value["where"])
+    rest = dict(value)
+    del rest["query"], rest["where"]
+    query: Query = decode_dataclass(kind, rest, where=where)
+    return query
