@@ -27,13 +27,8 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from parley.deploy.child_processes import (
-    Supervisor,
-    build_environment,
-    find_free_ports,
-    wait_until,
-)
-from parley.deploy.process_errors import ProcessError
+from parley.deploy.child_processes import Supervisor, build_environment, find_free_ports
+from parley.deploy.process_errors import ProcessError, wait_until
 from parley.deploy.provisioning import make_deployment
 from parley.deploy.stream.operator_client import OperatorClient, load_operator_home
 from parley.server.jobs.job import Job

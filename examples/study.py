@@ -34,8 +34,8 @@ from parley.deploy.child_processes import (
     Supervisor,
     build_environment,
     find_free_ports,
-    wait_until,
 )
+from parley.deploy.process_errors import wait_until
 from parley.deploy.provisioning import make_deployment
 
 STUDY = Path(__file__).resolve().parent / "study.toml"

@@ -19,18 +19,13 @@ from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_result import RunResult
 from parley.server.rounds.run_observer import Observer, tell_stage
 from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
-from parley.simulations.data.record_reading import (
-    InMemoryData,
-    adapt_job_to_memory,
-    build_in_memory_data,
-)
 from parley.simulations.engine.fast_engine import simulate
-from parley.tracking.run_tracking import open_trackers
 from parley.version import __version__
 
 if TYPE_CHECKING:
     from parley.client.contract.release_plan import ReleasePlan
     from parley.server.records.round_line import RoundLine
+    from parley.simulations.data.record_reading import InMemoryData
     from parley.tracking.run_tracking import TrackingObserver
 
 
@@ -143,8 +138,12 @@ def _run_engine(
     """Run the job in the engine that it names."""
     engine, given = job.run.engine, None
     if request.data is not None:
-        given = build_in_memory_data(job, request.data, schema=request.schema, label=request.label)
-        job = adapt_job_to_memory(job, given)
+        from parley.simulations.data import in_memory_data  # noqa: PLC0415 - a file's job infers no schema
+
+        given = in_memory_data.build_in_memory_data(
+            job, request.data, schema=request.schema, label=request.label
+        )
+        job = in_memory_data.adapt_job_to_memory(job, given)
     elif request.schema is not None or request.label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if job.run.in_process:
@@ -199,6 +198,8 @@ SIMULATIONS: dict[str, Callable[..., RunResult]] = {"fast": _run_in_process, "ra
 def _open_trackers(specs: Sequence[TrackingObserver | str]) -> list[TrackingObserver]:
     if not specs:
         return []
+    from parley.tracking.run_tracking import open_trackers  # noqa: PLC0415 - a run without a tracker
+
     named = open_trackers([place for place in specs if isinstance(place, str)])
     return [*named, *(each for each in specs if not isinstance(each, str))]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 
 from parley.secure_agg.encoding import (
     ROUNDING_TOLERANCE,
@@ -18,10 +17,8 @@ from parley.secure_agg.encoding import (
     RingTooSmall,
     get_ring_dtype,
 )
+from parley.secure_agg.grid_check import MAX_NOISE_TAIL
 
-# Beyond σ = 2^40 grid units a float64 is too coarse to sample the noise from (privacy
-# specification, section 3). With tails of up to 8σ that is 2^43.
-_MAX_NOISE_TAIL = 2.0**43
 _MAX_INFLATION = 1e-3  # largest √d/(2^s·Δ) with which the 32-bit ring is used
 
 
@@ -96,28 +93,13 @@ def _choose_finest_grid(
         needed = parties * math.ceil(
             bound * ROUNDING_TOLERANCE * math.ldexp(1.0, scale)
         ) + math.ceil(tail)
-        if needed < limit and tail <= _MAX_NOISE_TAIL:
+        if needed < limit and tail <= MAX_NOISE_TAIL:
             return FixedPoint(scale_bits=scale, ring_bits=ring_bits, bound=bound)
         # One bit of scale at least halves the sum. It at most halves the tail, part of which does
         # not depend on the scale. So this never skips a scale that fits.
-        excess = max(needed / limit, tail / _MAX_NOISE_TAIL)
+        excess = max(needed / limit, tail / MAX_NOISE_TAIL)
         scale -= max(1, math.floor(math.log2(excess)))
     raise RingTooSmall(
         f"Expected {parties} contributions of at most {bound:g} and their noise to fit "
         f"2^{ring_bits - 1} = {limit:g} at some scale_bits >= {SCALE_BITS[0]}, but no scale fits."
     )
-
-
-def is_finest(grid: FixedPoint, parties: int, noise_tail_grid: float) -> bool:
-    """Return whether a grid twice as fine would not fit the ring, by the rule of `choose_grid`.
-
-    `noise_tail_grid` is in units of this grid. On a grid twice as fine the tail is at most twice
-    that.
-    """
-    tail = 2 * noise_tail_grid
-    try:
-        finer = replace(grid, scale_bits=grid.scale_bits + 1)
-        finer.check_capacity(parties, tail)
-    except ValueError:
-        return True
-    return tail > _MAX_NOISE_TAIL

@@ -49,11 +49,12 @@ from dataclasses import dataclass
 
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import DropStage, SumResult, TooFewSurvivors
+from parley.secure_agg.mask_expansion import add_shared_masks
 from parley.secure_agg.messages import Bytes
 from parley.secure_agg.pair_keys import PairKeyComputer
 from parley.secure_agg.pairwise_party import MaskingParty
 from parley.secure_agg.pairwise_server import MaskingServer
-from parley.secure_agg.party_masking import MaskJob, add_shared_masks
+from parley.secure_agg.party_masking import MaskJob
 from parley.secure_agg.protocol_parameters import STAGES
 
 

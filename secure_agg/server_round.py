@@ -21,6 +21,7 @@ import numpy as np
 
 from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.mask_expansion import add_masks
 from parley.secure_agg.messages import (
     SERVER,
     Confirm,
@@ -34,7 +35,6 @@ from parley.secure_agg.messages import (
     encode,
 )
 from parley.secure_agg.pair_keys import apply_pad, derive_mask_key, derive_pair_base
-from parley.secure_agg.party_masking import add_masks
 from parley.secure_agg.primitives import compute_share_digest, is_valid_signature, unseal
 from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
 from parley.secure_agg.round_outcome import (

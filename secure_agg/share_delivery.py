@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.secure_agg.confirmation_rules import count_signers_near, count_signers_needed
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.messages import (
     SERVER,
@@ -33,7 +34,6 @@ from parley.secure_agg.pair_keys import (
 from parley.secure_agg.primitives import KEY_BYTES, decapsulate, derive_kem_public_key
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.secure_agg.round_outcome import pack_mask, unpack_mask
-from parley.secure_agg.survivor_confirmation import count_signers_near, count_signers_needed
 
 
 @dataclass(kw_only=True, repr=False)

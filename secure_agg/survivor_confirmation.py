@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.secure_agg.confirmation_rules import count_signers_near, count_signers_needed
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Bytes, Confirmations, Reveal, RoundStart, Survivors, decode
 from parley.secure_agg.pair_keys import PairKeyComputer, find_signers
@@ -131,19 +132,6 @@ def build_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) 
         opened=pack_mask(np.array(opened)),
         secrets=b"".join(secrets),
     )
-
-
-def count_signers_needed(run: RunParameters) -> int:
-    """Return how many of each neighbour's k neighbours must have signed a list of the run."""
-    k, t = run.degree, run.threshold
-    return k - t + min(run.corrupt, 2 * t - k - 1) + 1
-
-
-def count_signers_near(
-    run: RunParameters, neighbours: Sequence[int], signers: NDArray[np.bool_]
-) -> int:
-    """Return the fewest signers among the neighbours of any of the parties in `neighbours`."""
-    return int(signers[run.neighbours[list(neighbours)]].sum(axis=1).min(initial=run.degree))
 
 
 def check_certificate(

@@ -54,7 +54,7 @@ EXCEPTIONS = {
     "client/algorithms/held_out_counts.py": "a linear model says of many rows what it says of each",
     "client/data/": "columns are read where they are described: one room, its own union",
     "client/features/": "a map says which columns it takes",
-    "client/party/dataset_loader.py": "a linear model's loss knows labels, everything else takes "
+    "client/party/loaded_dataset.py": "a linear model's loss knows labels, everything else takes "
     "classes",
     "client/queries/moments.py": "counts and sums are balanced by the norm of the noise",
     "parley/report/disclosure.py": "what a column holds decides how it is counted for a page",

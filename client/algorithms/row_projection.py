@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.privacy.sensitivity.exact_rows import keep_within
 
 
@@ -55,3 +58,12 @@ MAX_COMPONENT = 1000.0
 
 _ROW_BITS, _CHUNK_ROWS = 20, 8192
 """Grid bits of projected rows, and how many rows are projected at a time."""
+
+
+def with_components(
+    algorithm: FederatedAlgorithm, components: NDArray[np.float64]
+) -> FederatedAlgorithm:
+    """Return federated averaging whose rows are projected on `[p, k]` components."""
+    networked: Any = algorithm
+    settings: dict[str, Any] = {"components": components}
+    return cast(FederatedAlgorithm, replace(networked, **settings))

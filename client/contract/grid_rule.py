@@ -12,7 +12,7 @@ from __future__ import annotations
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.mechanisms.base import Mechanism
-from parley.secure_agg.grid_selection import is_finest
+from parley.secure_agg.grid_check import is_finest
 
 MAX_INFLATION = 0.1
 """Maximum fraction of the sensitivity that a party lets rounding add."""

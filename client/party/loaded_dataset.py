@@ -9,17 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.row_projection import project_rows
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.class_labels import to_classes
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.raw_party_block import (
-    RawPartyBlock,
-)
 from parley.client.data.schema import Schema
 from parley.client.models.linear_losses import SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.ledger.block_composition import Blocks
+from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
     from parley.client.data.raw_party_block import RawPartyBlock
@@ -126,5 +123,8 @@ class LoadedDataset:
             labels = SoftmaxLoss(classes=self.classes).to_nearest_labels(self.labels)
         else:
             labels = to_classes(self.labels, 0)[0]
-        rows = self.rows if self.components is None else project_rows(self.rows, self.components)
+        rows = self.rows
+        if self.components is not None:
+            project_rows = load_attribute("parley.client.algorithms.row_projection:project_rows")
+            rows = project_rows(rows, self.components)
         return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))

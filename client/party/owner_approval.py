@@ -28,9 +28,7 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import Claims
 from parley.privacy.ledger.approvals import OwnerDecision, map_latest_decisions
 from parley.privacy.ledger.block_composition import Blocks
-from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.secure_agg.primitives import digest
 
 MAX_PENDING_PROPOSALS = 32
@@ -119,10 +117,10 @@ def require_approval(
     dataset = policy.get_dataset(agreement.dataset)
     if dataset.approval_above is None:
         return
-    now = _get_latest_time(ledger, clock)
+    now = get_latest_time(ledger, clock)
     own_digest, decisions = (
         agreement.compute_proposal_digest().hex(),
-        _load_decisions(ledger, policy, now, agreement.run_id),
+        load_decisions(ledger, policy, now, agreement.run_id),
     )
     if own_digest in decisions:
         if not decisions[own_digest].accepted:
@@ -156,7 +154,7 @@ def require_approval(
         party_folder.save_proposal(
             own_digest, MessageFrame(kind="propose", head=head, blobs=(b"",))
         )
-    elif _has_lapsed(party_folder, policy, own_digest, recorded, now):
+    elif has_lapsed(party_folder, policy, own_digest, recorded, now):
         raise Declined(
             Reason.LAPSED, f"Expected a yes within {policy.approval_days:g} days, got none."
         )
@@ -166,7 +164,7 @@ def require_approval(
     )
 
 
-def _get_latest_time(ledger: Ledger, clock: float) -> float:
+def get_latest_time(ledger: Ledger, clock: float) -> float:
     """Return the later of the clock's time and the last one that the ledger saw.
 
     A clock that is set back or stopped therefore does not renew a proposal or an approval.
@@ -178,7 +176,7 @@ def _parse_decision_time(decision: OwnerDecision) -> float:
     return datetime.fromisoformat(decision.at).timestamp()
 
 
-def _has_lapsed(
+def has_lapsed(
     party_folder: PartyFolder,
     policy: OwnerPolicy,
     own_digest: str,
@@ -190,7 +188,7 @@ def _has_lapsed(
     return age > policy.approval_days * _DAY_S
 
 
-def _load_decisions(
+def load_decisions(
     ledger: Ledger, policy: OwnerPolicy, now: float, run_id: str | None = None
 ) -> dict[str, OwnerDecision]:
     """Return the valid decisions; an approval unused for `approval_days` is not valid."""
@@ -237,7 +235,7 @@ def _discard_old_proposals(
     discardable = [
         own_digest
         for own_digest, frame in proposals.items()
-        if own_digest in decisions or _has_lapsed(party_folder, policy, own_digest, frame, now)
+        if own_digest in decisions or has_lapsed(party_folder, policy, own_digest, frame, now)
     ]
     for own_digest in discardable[:excess]:
         party_folder.erase_proposal(own_digest)
@@ -271,65 +269,3 @@ def _build_proposal(stages: Sequence[tuple[Agreement, float]]) -> JobProposal:
         (agreement for agreement, _ in stages), key=lambda agreement: agreement.plan.round_number
     )
     return JobProposal(stages=tuple(agreements), proposed_at=min(since for _, since in stages))
-
-
-def list_pending(
-    party_folder: PartyFolder,
-    ledger: Ledger,
-    policy: OwnerPolicy,
-    identities: tuple[bytes, ...],
-    *,
-    clock: float,
-) -> tuple[JobProposal, ...]:
-    """Return the undecided proposals that the server may still wait for, the oldest first."""
-    now = _get_latest_time(ledger, clock)
-    decisions, pending = _load_decisions(ledger, policy, now), []
-
-    def lapsed(own: str, frame: MessageFrame) -> bool:
-        return _has_lapsed(party_folder, policy, own, frame, now)
-
-    for proposal in load_proposals(party_folder, identities, lapsed=lapsed):
-        stages = tuple(
-            stage
-            for stage in proposal.stages
-            if stage.compute_proposal_digest().hex() not in decisions
-        )
-        if stages and proposal.dataset in policy.data:
-            pending.append(JobProposal(stages=stages, proposed_at=proposal.proposed_at))
-    return tuple(pending)
-
-
-def record_decision(
-    ledger: Ledger,
-    policy: OwnerPolicy,
-    pending: Sequence[JobProposal],
-    proposal_id: str,
-    *,
-    accepted: bool,
-    reason: str = "",
-) -> OwnerDecision:
-    """Record the owner's decision on a pending proposal, or change an earlier decision on it.
-
-    Raises:
-        LedgerConflict: no proposal of that id is pending or decided. It may have changed.
-    """
-    proposal = next((candidate for candidate in pending if candidate.id == proposal_id), None)
-    earlier = [
-        candidate
-        for candidate in ledger.list_decisions()
-        if compute_proposal_id(candidate.proposals) == proposal_id
-    ]
-    if proposal is not None:
-        dataset = policy.get_dataset(proposal.dataset)
-        key = BudgetKey(dataset.account or proposal.dataset, dataset.unit)
-        run_id, digests = proposal.run_id, proposal.digests
-    elif earlier:
-        key = BudgetKey(earlier[-1].dataset, earlier[-1].unit)
-        run_id, digests = earlier[-1].run_id, earlier[-1].proposals
-    else:
-        names = ", ".join(candidate.id for candidate in pending) or "nothing waits"
-        raise LedgerConflict(
-            f"Expected what waits ({names}), got {proposal_id!r}: look again, what is asked may be "
-            "another by now."
-        )
-    return ledger.decide(key, run_id=run_id, proposals=digests, accepted=accepted, reason=reason)

@@ -13,10 +13,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.row_projection import check_components
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state import State
 from parley.client.contract.party_protocol import Declined, Reason
+from parley.safe_io.plugin_table import load_attribute
 
 _HEADER_BYTES = 1 << 16
 
@@ -32,6 +32,7 @@ def decode_components(agreement: Agreement) -> NDArray[np.float64] | None:
     tensors = _decode_tensors(agreement.components)
     if set(tensors) != {"components"}:
         raise Declined(Reason.PROTOCOL, f"Expected components alone, got {sorted(tensors)!s:.200}.")
+    check_components = load_attribute("parley.client.algorithms.row_projection:check_components")
     try:
         check_components(tensors["components"])
     except ValueError as error:

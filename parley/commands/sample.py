@@ -16,7 +16,8 @@ from parley.command_options import ModelPath, OwnModels
 from parley.safe_io.path_names import get_public_name
 from parley.safe_io.printable_text import to_one_line
 from parley.server.model_file import ModelFileError, open_model
-from parley.server.synthetic.generation import GENERATORS, draw_rows
+from parley.server.synthetic.generation import draw_rows
+from parley.server.synthetic.registry import GENERATORS
 from parley.server.synthetic.synthetic_rows import write_rows
 
 _MAX_ROWS = 10**9

@@ -202,24 +202,3 @@ def find_free_ports(count: int) -> list[int]:
     finally:
         for each in sockets:
             each.close()
-
-
-def wait_until(
-    ready: Callable[[], bool],
-    *,
-    what: str,
-    timeout_s: float,
-    check: Callable[[], None] = lambda: None,
-    poll_s: float = 0.05,
-) -> None:
-    """Wait until `ready()` is true. Call `check` in between; it may raise.
-
-    Raises:
-        ProcessError: `timeout_s` passed first.
-    """
-    deadline = time.monotonic() + timeout_s
-    while not ready():
-        check()
-        if time.monotonic() > deadline:
-            raise ProcessError(f"Waited {timeout_s:.0f} s for {what} without success.")
-        time.sleep(poll_s)

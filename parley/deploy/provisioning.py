@@ -25,14 +25,14 @@ from parley.client.contract.roster import (
 )
 from parley.client.party.owner_policy import OwnerPolicy, format_policy
 from parley.deploy.authorization import certify_party, make_operator
-from parley.deploy.deployment_folders import find_own_party, format_first_fault
-from parley.deploy.pki import (
-    list_certificate_names,
+from parley.deploy.certificate_making import (
     make_authority,
     make_client_request,
     make_identity,
     make_server_certificate,
 )
+from parley.deploy.deployment_folders import find_own_party, format_first_fault
+from parley.deploy.pki import list_certificate_names
 from parley.deploy.server_address import (
     DeployError,
     format_address,

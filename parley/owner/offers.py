@@ -23,7 +23,7 @@ from parley.client.contract.party_protocol import Declined
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party import owner_approval
+from parley.client.party import owner_decisions
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.ledger_cache import LedgerCache
 from parley.client.party.owner_approval import JobProposal
@@ -96,7 +96,7 @@ class OwnedParty:
 
     def list_pending(self) -> tuple[JobProposal, ...]:
         """Return the pending job proposals."""
-        return owner_approval.list_pending(
+        return owner_decisions.list_pending(
             self.party_folder,
             self.ledger,
             self.policy,
@@ -109,8 +109,8 @@ class OwnedParty:
         return tuple(self.build_request(asked) for asked in self.list_pending())
 
     def decide(self, name: str, *, accepted: bool, reason: str = "") -> str:
-        """Record a decision and return a confirmation; see `owner_approval.record_decision`."""
-        made = owner_approval.record_decision(
+        """Record a decision and return a confirmation; see `owner_decisions.record_decision`."""
+        made = owner_decisions.record_decision(
             self.ledger, self.policy, self.list_pending(), name, accepted=accepted, reason=reason
         )
         said = "a yes: its party takes part" if made.accepted else "a no: its party takes no part"

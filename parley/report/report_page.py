@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from parley.client.algorithms.registry import ALGORITHMS
 from parley.report.column_effects import build_column_section
 from parley.report.components import Card, ReportTable, write_page
 from parley.report.disclosure import (
@@ -29,7 +30,6 @@ from parley.report.paragraphs import (
     list_assumptions,
 )
 from parley.report.run_figures import build_run_figures
-from parley.report.synthetic_section import build_synthetic_section
 from parley.safe_io.file_writing import is_own_folder
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.running import is_in_process
@@ -97,7 +97,7 @@ def _build_context(run: RunContent, folder: Path) -> dict[str, Any]:
         "cards": _build_cards(run),
         "figures": build_run_figures(run),
         "judgements": build_quality_sections(summary),
-        "synthetic": build_synthetic_section(run, folder),
+        "synthetic": _build_synthetic_section(run, folder),
         "guarantees": [_build_guarantee(summary, of) for of in summary.guarantees],
         "more": [
             Fact(each.title, each.line)
@@ -117,6 +117,16 @@ def _build_context(run: RunContent, folder: Path) -> dict[str, Any]:
         "keys_text": _strip_comments(run.job_text),
         "footer": _format_footer(run),
     }
+
+
+def _build_synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | None:
+    """Return the section on synthetic records; None for a run that made none."""
+    row = ALGORITHMS.get(run.summary.algorithm)
+    if run.summary.synthetic is None and not (row is not None and row.trains_network):
+        return None
+    from parley.report.synthetic_section import build_synthetic_section  # noqa: PLC0415 - most runs make no synthetic records
+
+    return build_synthetic_section(run, folder)
 
 
 def _strip_comments(job_text: str) -> str:

@@ -21,10 +21,6 @@ from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.training_settings import VMAP, LocalTraining
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.calibration.dp_sgd import calibrate_steps
-from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
-from parley.privacy.calibration.noise_calibration import CalibrationError
-from parley.privacy.sampling.gaussian import compute_rounded_distance
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.algorithm_base import (
@@ -40,7 +36,10 @@ from parley.server.jobs.algorithm_base import (
 )
 from parley.server.jobs.auto_dp_sgd import choose_dp_sgd_settings
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.party_sampling_settings import (
+    calibrate_noise_multiplier,
+    compute_components_mu,
+)
 from parley.server.jobs.running import DpSgdSection
 from parley.server.jobs.section_base import Auto, JobError, check_unchanged, replace_auto
 
@@ -262,56 +261,6 @@ def get_party_sampling(job: Job) -> PartySampling:
     if isinstance(asked, int):
         return PartySampling(number=asked, parties=parties.count, hidden=False)
     return EVERYONE if asked == "all" else PartySampling(rate=asked, hidden=parties.hides_presence)
-
-
-def compute_components_mu(job: Job) -> float:
-    """Return μ of the components' release; 0 without one."""
-    share = job.model.components_share
-    budget = job.budgets[0]
-    return (
-        math.sqrt(share) * compute_gaussian_mu(budget.epsilon, budget.noise_delta) if share else 0.0
-    )
-
-
-def calibrate_noise_multiplier(
-    job: Job,
-    *,
-    rate: float,
-    steps: int,
-    budget: UnitBudget,
-    dimension: int,
-    neighbouring: Neighbouring,
-    mu: float = 0.0,
-    probability: float = 1.0,
-    together: int = 1,
-) -> float:
-    """Return the smallest σ, in clip norms, with which a run's sampled sums fit a unit's budget.
-
-    Args:
-        mu: of the Gaussian releases that share the budget.
-        probability: p of a party's coin, which an attacker may see; 1: every party is in every sum.
-        together: steps that one coin decides on.
-
-    Raises CalibrationError.
-    """
-    samplers = job.parties.count if job.privacy.point.in_contributions else 1
-    try:
-        return calibrate_steps(
-            sampling_rate=rate,
-            steps=steps,
-            epsilon=budget.epsilon,
-            delta=budget.noise_delta,
-            neighbouring=neighbouring,
-            planned_delta=budget.reserved_delta / 2 if budget.is_shared else 0.0,
-            certificate=budget.certificate,
-            # Twice, because the components' own samplers have a distance too.
-            slack=2 * compute_rounded_distance(dimension * steps * samplers),
-            mu=mu,
-            probability=probability,
-            together=together,
-        )
-    except ValueError as error:
-        raise CalibrationError(str(error)) from error
 
 
 def _check_component_source(job: Job) -> None:

@@ -15,8 +15,8 @@ from parley.privacy.mechanisms.base import Mechanism
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
+from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
 from parley.server.planning.claim_planner import check_claim, plan_claim
-from parley.server.planning.noise_scale import NoiseScaling, build_cost, choose_calibration
 
 
 def build_model(job: Job, *, features: int, classes: int) -> Any:

@@ -10,18 +10,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from parley.client.algorithms.base import GuaranteeClaim, SampledSums
+from parley.client.algorithms.base import GuaranteeClaim
 from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tail
-from parley.privacy.accounting.account_certificates import AccountCertificate
-from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event
-from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
+from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
-from parley.server.jobs.network_algorithms import calibrate_noise_multiplier
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
+from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
 
 _FINE_BITS = 12
 _MAX_FINE_BITS = 60
@@ -59,31 +57,6 @@ class GuaranteeNoise:
         return self.mechanism.sampler_scale * self.shares.noise_ratio
 
 
-def build_cost(job: Job) -> Callable[[Mechanism], PrivacyEvent]:
-    """Return the function from a mechanism to its cost on the sum, for the job's noise point."""
-
-    def cost(mechanism: Mechanism) -> PrivacyEvent:
-        if not job.privacy.point.in_contributions:
-            return mechanism.event()
-        # Parts of a noise, or all of it from every party: the number of samplers is the same.
-        try:
-            return build_shares_event(mechanism, job.parties.count)
-        except ValueError as error:
-            raise JobError(str(error)) from error
-
-    return cost
-
-
-_BY_RHO = {"exact": "cks20", "as-printed": "cks20"}
-
-
-def choose_calibration(job: Job) -> str:
-    """Return the calibration of Gaussian noise, no lower than what the data's account charges."""
-    asked = job.privacy.calibration
-    by_rho = job.privacy.chosen_certificate is AccountCertificate.ZCDP
-    return _BY_RHO.get(asked, asked) if by_rho else asked
-
-
 def split_into_shares(
     job: Job,
     mechanism_at: Callable[[int], Mechanism],
@@ -119,19 +92,6 @@ def split_into_shares(
     except ValueError as error:
         raise JobError(str(error)) from error
     return GuaranteeNoise(mechanism=mechanism, shares=shares)
-
-
-@dataclass(frozen=True, kw_only=True)
-class NoiseScaling:
-    """How the noise of one guarantee is scaled.
-
-    Attributes:
-        build: Δ of the sum in grid units → the noise.
-    """
-
-    calibration: str
-    build: Callable[[float], Mechanism]
-    delta: float
 
 
 def calibrate_mechanism(
@@ -172,7 +132,7 @@ def _calibrate_to_budget(
     requests.
     """
     if claimed.sums is not None:
-        return _calibrate_sums(job, claimed, claimed.sums, budget, dimension)
+        return _load_calibration("calibrate_sums")(job, claimed, claimed.sums, budget, dimension)
     scaled_to = replace(budget, epsilon=budget.epsilon * claimed.epsilon_share)
 
     def of(sensitivity: float) -> Mechanism:
@@ -187,79 +147,11 @@ def _calibrate_to_budget(
     return NoiseScaling(calibration=choose_calibration(job), build=of, delta=budget.delta)
 
 
-def _calibrate_sums(
-    job: Job, claimed: GuaranteeClaim, sums: SampledSums, budget: UnitBudget, dimension: int
-) -> NoiseScaling:
-    """Scale Gaussian noise on every sampled sum, as the steps request or as the unit's budget
-    needs.
-    """
-    multiplier = sums.noise_multiplier
-    if not multiplier and min(sums.sampling_rate, sums.visible_rate) < 1:  # of whole parties
-        multiplier = calibrate_noise_multiplier(
-            job,
-            rate=sums.sampling_rate,
-            steps=sums.steps * job.rounds,
-            budget=budget,
-            dimension=dimension,
-            neighbouring=claimed.neighbouring,
-            probability=sums.visible_rate,
-        )
-
-    def of(sensitivity: float) -> Mechanism:
-        # A record's part of a sum has length C, and Δ is `radii` times C.
-        sigma = multiplier * sensitivity / claimed.neighbouring.radii
-        if not sigma:
-            sigma = calibrate(
-                law="gaussian",
-                calibration=choose_calibration(job),
-                epsilon=budget.epsilon,
-                delta=budget.noise_delta,
-                rounds=job.rounds * sums.steps,
-                sensitivity=sensitivity,
-                dimension=dimension,
-                cost=build_cost(job),
-            ).scale
-        mechanism: Mechanism = MECHANISM_CLASSES["sampled-gaussian"](
-            sensitivity=sensitivity,
-            dimension=dimension,
-            sigma=sigma * (1 + 1e-12),
-            sampling_rate=sums.sampling_rate,
-            steps=sums.steps,
-            neighbouring=str(claimed.neighbouring),
-            attendance=sums.attendance,
-            hidden=sums.hidden,
-        )
-        return mechanism
-
-    calibration = "pld" if multiplier else choose_calibration(job)
-    return NoiseScaling(calibration=calibration, build=of, delta=budget.delta)
-
-
 def choose_largest_noise(mechanism: Mechanism, candidates: Sequence[Mechanism]) -> Mechanism:
     """Return the mechanism with the largest noise that any of several accounts of it needs."""
     if mechanism.sampled is None:
         return mechanism
     return replace(mechanism.sampled, sigma=max(each.scale for each in candidates))
-
-
-def _calibrate_after_objective(
-    objective: float, budget: UnitBudget, dimension: int
-) -> NoiseScaling:
-    """Scale noise on certified optima to the budget left by the noise in their objectives."""
-    left = (budget.epsilon - objective) * (1 - 1e-12)
-    if not left > 0:
-        raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
-
-    def of(sensitivity: float) -> Mechanism:
-        mechanism: Mechanism = MECHANISM_CLASSES["objective-perturbation"](
-            sensitivity=sensitivity,
-            dimension=dimension,
-            epsilon=left,
-            objective_epsilon=objective,
-        )
-        return mechanism
-
-    return NoiseScaling(calibration="exact", build=of, delta=budget.delta)
 
 
 def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseScaling:
@@ -274,5 +166,13 @@ def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseS
     if steps is not None:  # Calibrated together with the steps.
         return NoiseScaling(calibration="pld", build=lambda _: steps, delta=budget.delta)
     if claimed.objective is not None:
-        return _calibrate_after_objective(claimed.objective, budget, dimension)
+        return _load_calibration("calibrate_after_objective")(claimed.objective, budget, dimension)
     return _calibrate_to_budget(job, claimed, budget, dimension)
+
+
+def _load_calibration(name: str) -> Callable[..., NoiseScaling]:
+    """Return a function of `sampled_noise`, which most jobs do not import."""
+    calibration: Callable[..., NoiseScaling] = load_attribute(
+        f"parley.server.planning.sampled_noise:{name}"
+    )
+    return calibration

@@ -9,13 +9,11 @@ post-processing of the release, are part of the run's state.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any, cast
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.row_projection import check_components
 from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle
 from parley.client.contract.release_plan import ReleasePlan
@@ -24,23 +22,14 @@ from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.jobs.network_algorithms import compute_components_mu
+from parley.server.jobs.party_sampling_settings import compute_components_mu
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import load_tensors
+from parley.server.planning.calibration_choice import NoiseScaling
 from parley.server.planning.claim_planner import plan_claim
-from parley.server.planning.noise_scale import NoiseScaling
 
 _MAX_RECORDS = 2.0**24
 """Number of a party's records above which its sum is clipped, if that number is private."""
-
-
-def with_components(
-    algorithm: FederatedAlgorithm, components: NDArray[np.float64]
-) -> FederatedAlgorithm:
-    """Return federated averaging whose rows are projected on `[p, k]` components."""
-    networked: Any = algorithm
-    settings: dict[str, Any] = {"components": components}
-    return cast(FederatedAlgorithm, replace(networked, **settings))
 
 
 def compute_components(moments: NDArray[np.float64], count: int) -> NDArray[np.float64]:

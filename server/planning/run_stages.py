@@ -10,28 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import list_release_assumptions
+from parley.client.algorithms.row_projection import with_components
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_state import State, select_components
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit
+from parley.safe_io.path_names import is_own_code
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_held_out_counts, plan_evaluation, plan_release
-from parley.server.planning.model_round_trip import check_round_trip
-from parley.server.planning.principal_components import (
-    compute_components,
-    plan_components_release,
-    with_components,
-)
+
+_COMPONENTS = "parley.server.planning.principal_components"
+"""Imported only for a model on private components."""
 
 COMPONENTS = "principal components"
 """Name of the stage that releases second moments."""
@@ -94,11 +95,17 @@ def build_stages(
 
     Raises JobError, CalibrationError, RingTooSmall.
     """
-    check_round_trip(job, algorithm)
+    if is_own_code(job.model.kind):
+        load_attribute("parley.server.planning.model_round_trip:check_round_trip")(job, algorithm)
     own_map = job.model.feature_map.get("name", "")
     draft = Schema.from_toml(federation.schema).assumption if federation.schema else ""
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
-    ahead = plan_components_release(job, features=features, federation=federation, run_id=run_id)
+    ahead: Any = None
+    if job.model.components_share:
+        plan_components_release = load_attribute(f"{_COMPONENTS}:plan_components_release")
+        ahead = plan_components_release(
+            job, features=features, federation=federation, run_id=run_id
+        )
     first: tuple[RunStage, ...] = ()
 
     def learner(state: State) -> FederatedAlgorithm:
@@ -116,7 +123,9 @@ def build_stages(
             algorithm=lambda _: moments,
             assumptions=(*list_release_assumptions(moments, own_map), draft),
             result=lambda state: {
-                "components": compute_components(triangle.rebuild_matrix(state["theta"]), count)
+                "components": load_attribute(f"{_COMPONENTS}:compute_components")(
+                    triangle.rebuild_matrix(state["theta"]), count
+                )
             },
         )
         first = (stage,)
@@ -209,3 +218,6 @@ def _apply_components(
             "model.pca-file or the held-out records were changed since."
         )
     return with_components(algorithm, components)
+
+
+Planned = tuple[FederatedAlgorithm, tuple[RunStage, ...]]

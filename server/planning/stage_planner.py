@@ -6,39 +6,20 @@ compared with its budgets, as for a run. A printed remedy works as typed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from numpy import float64
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.own_algorithm import check_parts
-from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.safe_io.path_names import is_own_code
+from parley.safe_io.plugin_table import load_attribute
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import load_job
-from parley.server.planning.budget_check import build_budgets, check_affordable
 from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import RunStage, build_stages, get_rounds_stage
-
-Planned = tuple[FederatedAlgorithm, tuple[RunStage, ...]]
-
-_MOST_REMEDIES = 2
-_EXACT = "privacy.calibration=exact"
-_LAWS = (
-    (_EXACT,),
-    ("privacy.noise=auto",),
-    ("privacy.noise=laplace-l1",),
-    (_EXACT, "privacy.noise=auto"),
-    (_EXACT, "privacy.noise=laplace-l1"),
-)
-"""Settings of the noise distribution to try."""
-_FACTORS = (0.8, 0.6, 0.5, 0.4, 0.2, 0.1, 0.01)
-"""Fractions of the requested ε to try, the largest first."""
+from parley.server.planning.run_stages import Planned, build_stages, get_rounds_stage
 
 
 def plan_stages(
@@ -73,6 +54,7 @@ def plan_stages(
 
     algorithm, stages = plan_or_advise(job, build)
     if is_own_code(job.algorithm.kind):
+        check_parts = load_attribute("parley.client.algorithms.own_algorithm:check_parts")
         check_parts(algorithm, get_rounds_stage(stages).plan)
     return algorithm, stages
 
@@ -82,88 +64,7 @@ def plan_or_advise(job: Job, build: Callable[[Job], Planned]) -> Planned:
     try:
         return build(job)
     except (CalibrationError, RingTooSmall) as error:
-        found = find_remedies(job, build, _candidates(job))
+        found = load_attribute("parley.server.planning.remedies:find_usual_remedies")(job, build)
         if found:
             error.args = (f"{error} Use {', or '.join(found)}.",)
         raise
-
-
-def find_remedies(
-    job: Job, build: Callable[[Job], Planned], kinds: Iterable[Iterable[Sequence[str]]]
-) -> list[str]:
-    """Return settings with which the job can be planned within its budgets, as they are typed.
-
-    Args:
-        kinds: Kinds of settings to try. The first of a kind that works is taken.
-    """
-    found: list[str] = []
-    for kind in kinds:
-        keys = next((keys for keys in kind if is_accepted(job, build, keys)), None)
-        if keys is not None:
-            found.append(f"`{format_settings(keys)}`")
-        if len(found) == _MOST_REMEDIES:
-            break
-    return found
-
-
-def is_accepted(job: Job, build: Callable[[Job], Planned], keys: Sequence[str]) -> bool:
-    """Return whether the job with these settings can be planned within its budgets."""
-    try:
-        tried = load_job(values=job.to_values(), overrides=keys)
-        _, stages = build(tried)
-        check_affordable(
-            tried, stages, build_budgets(tried, get_rounds_stage(stages).plan, "planned")
-        )
-    except ValueError:  # Includes JobError, CalibrationError and RingTooSmall.
-        return False
-    return True
-
-
-def format_settings(keys: Sequence[str]) -> str:
-    """Return settings as they are typed after a command.
-
-    >>> format_settings(["privacy.epsilon=2", "algorithm.rounds=auto"])
-    '--set privacy.epsilon=2 --set algorithm.rounds=auto'
-    """
-    return " ".join(f"--set {key}" for key in keys)
-
-
-def _candidates(job: Job) -> Iterator[Iterable[Sequence[str]]]:
-    """Yield kinds of settings that may help; those that change the guarantee come last."""
-    yield _of_grid(job)
-    yield _of_rate(job)
-    yield _LAWS
-    lower = ([(own.key_prefix, factor * own.epsilon) for own in job.budgets] for factor in _FACTORS)
-    yield (
-        [
-            f"privacy.{keys}epsilon={format_exact(_round_to_two_digits(epsilon))}"
-            for keys, epsilon in each
-        ]
-        for each in lower
-    )
-    delta = job.privacy.delta
-    yield (_delta(power) for power in (-20, -12, -9, -6, -5) if 0 < delta < 10.0**power)
-    yield (_delta(power) for power in (-9, -12, -20) if delta > 10.0**power)
-
-
-def _delta(power: int) -> Sequence[str]:
-    return [f"privacy.delta=1e{power:03}"]
-
-
-def _of_grid(job: Job) -> Iterator[Sequence[str]]:
-    sums = job.secure_aggregation
-    rings = ["secure-aggregation.ring-bits=64"] if sums.ring_bits == 32 else []
-    grids = ["secure-aggregation.scale-bits=auto"] if sums.scale_bits != "auto" else []
-    yield from (keys for keys in (grids, rings, [*grids, *rings]) if keys)
-
-
-def _of_rate(job: Job) -> Iterator[Sequence[str]]:
-    if job.dp_sgd.sampling_rate != "auto":
-        yield ["dp-sgd.sampling-rate=auto"]
-        rates = (times * job.dp_sgd.sampling_rate for times in (10, 1e3, 1e5))
-        yield from ([f"dp-sgd.sampling-rate={rate:g}"] for rate in rates if rate < 1)
-
-
-def _round_to_two_digits(value: float) -> float:
-    """Return a nearby value that a person would type."""
-    return float(f"{value:.2g}")

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.algorithms.registry import get_algorithm_spec
 from parley.client.contract.feature_map import describe_feature_map
 from parley.client.contract.guarantee import Guarantee
@@ -24,15 +23,18 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gradient_noise import compute_count_deviation
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.safe_io.path_names import get_public_name
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.planning.run_stages import EVALUATION, RunStage
 from parley.server.records.guarantee_facts import DataAccount
 from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
-from parley.server.records.histogram_evaluation import evaluate_counts
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunOutcome, RunProgress
 from parley.server.records.run_summary import ClippedFraction, EvaluationSummary, RunSummary
+
+if TYPE_CHECKING:
+    from parley.client.algorithms.held_out_counts import HeldOutCounts
 
 
 def compute_fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
@@ -120,7 +122,7 @@ def build_evaluation(
     within = estimate_count_noise(plan, summed or plan.parties)
     found: dict[str, Any] = {"reason": reason or "the rounds did not all run"}
     if released:
-        counted = cast(HeldOutCounts, stage.algorithm(outcome.progress.state))
+        counted = cast("HeldOutCounts", stage.algorithm(outcome.progress.state))
         found = _evaluate_counts(counted, outcome.progress.state["counts"], within)
     spent = Composition.create_empty().add(plan.compute_event(plan.primary.unit))
     return EvaluationSummary(
@@ -142,6 +144,7 @@ def _evaluate_counts(
     """Return the release and its metrics; labels are numbered."""
     table, edges = counts.reshape(-1, counted.classes), counted.binary_edges
     labels = [str(label) for label in range(counted.classes)]
+    evaluate_counts = load_attribute("parley.server.records.histogram_evaluation:evaluate_counts")
     judgement = evaluate_counts(
         table, labels=labels, edges=edges, within=within, proper=counted.has_probabilities
     )

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.query_release import QueryRelease
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical_encoding import encode_canonical
@@ -39,6 +38,9 @@ from parley.server.rounds.transport import (
 
 RAW_COLUMNS = "columns"
 """Value of a request's label if no label is read."""
+
+if TYPE_CHECKING:
+    from parley.client.algorithms.query_release import QueryRelease
 
 _POLL_S = 1.0
 

@@ -56,7 +56,7 @@ from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.party_inspection import build_data_head
 from parley.server.rounds.round_loop import Evaluate, find_resume_point, run_stage
 from parley.server.rounds.run_observer import Observer
-from parley.server.synthetic.generation import Tensors, generate_synthetic
+from parley.server.synthetic.registry import Tensors, makes_records
 
 BuildCohort = Callable[[RunStage, FederatedAlgorithm, RunProgress], AbstractContextManager[Cohort]]
 """A stage, its algorithm and its first state → its parties, for as long as it runs."""
@@ -272,13 +272,18 @@ def save_results(
         GenerationError: no rows can be drawn from the release.
     """
     tensors = build_model_tensors(finished.theta, finished.outcome.progress.state)
-    more, table = generate_synthetic(
-        finished.algorithm,
-        job.algorithm,
-        finished.theta,
-        schema=folder.schema,
-        folder=folder.path,
-    )
+    more: Tensors = {}
+    table = None
+    if makes_records(finished.algorithm):
+        from parley.server.synthetic.generation import generate_synthetic  # noqa: PLC0415 - most jobs make no synthetic rows
+
+        more, table = generate_synthetic(
+            finished.algorithm,
+            job.algorithm,
+            finished.theta,
+            schema=folder.schema,
+            folder=folder.path,
+        )
     if table is not None:
         summary = summary.with_fields(synthetic=table)
     named = build_data_head(job)

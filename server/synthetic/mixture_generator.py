@@ -21,6 +21,7 @@ from parley.client.algorithms.pair_tables import PairTables
 from parley.client.data.schema import Schema
 from parley.privacy.estimation.marginals import project_onto_simplex
 from parley.server.jobs.synthetic_algorithms import MarginalsSection
+from parley.server.synthetic.registry import SyntheticGenerator
 from parley.server.synthetic.synthetic_rows import split_rows
 
 _RATE, _LAST_RATE = 0.1, 0.005
@@ -234,3 +235,8 @@ def draw_rows(
     mixture = Mixture.from_shares(counted.sizes, tensors.get("shares"))
     rng = np.random.default_rng([seed, 0])
     return (mixture.sample(count, rng) for count in split_rows(rows, _CHUNK_ROWS))
+
+
+GENERATOR = SyntheticGenerator(
+    fit=fit_generator, draw=draw_rows, count_released=lambda of: {"tables": len(of.pairs)}
+)

@@ -53,7 +53,6 @@ from parley.simulations.engine.in_process_cohort import (
 from parley.simulations.engine.streamed_sum import SumFunction, sum_parties
 from parley.simulations.engine.sum_parameters import build_sum_error, choose_sum_settings
 from parley.simulations.metrics.local_summary import add_simulated_metrics, build_dp_sgd_facts
-from parley.simulations.metrics.synthetic_quality import add_table_metrics
 
 if TYPE_CHECKING:
     from parley.simulations.audit.self_audit import InsertedCanaries
@@ -317,6 +316,8 @@ def _save_run(
         found = hidden.compute_bounds(world.model, last, delta=summary.primary.delta)
         summary = summary.with_fields(self_audit=found)
     if summary.synthetic is not None:
+        from parley.simulations.metrics.synthetic_quality import add_table_metrics  # noqa: PLC0415 - most jobs make no synthetic rows
+
         summary = add_table_metrics(
             summary, summary.synthetic, finished.algorithm, job.algorithm, tensors, world
         )

@@ -20,7 +20,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.stage_planner import format_settings
+from parley.server.planning.remedies import format_settings
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.number_format import format_number
 from parley.server.records.result_text import MIN_USEFUL_AUC, find_shortcoming

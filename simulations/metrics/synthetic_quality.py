@@ -17,7 +17,7 @@ from parley.client.data.class_labels import to_classes
 from parley.client.data.record_codes import find_array_column
 from parley.client.data.schema import Schema
 from parley.server.records.run_summary import RunSummary, SyntheticSummary
-from parley.server.synthetic.generation import GENERATORS
+from parley.server.synthetic.registry import GENERATORS
 from parley.server.synthetic.synthetic_rows import take_rows
 from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.metrics.evaluation import compute_auc

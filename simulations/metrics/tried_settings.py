@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from parley.client.data.schema import Schema
 from parley.server.jobs.job import Job
 from parley.server.planning.job_planner import build_algorithm, build_model
-from parley.server.planning.run_stages import build_stages
-from parley.server.planning.stage_planner import Planned, is_accepted
+from parley.server.planning.remedies import is_accepted
+from parley.server.planning.run_stages import Planned, build_stages
 from parley.simulations.data.public_shape import compute_width
 from parley.simulations.data.simulated_world import Experiment
 

@@ -14,7 +14,8 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.grid_rule import MAX_INFLATION, TAIL_PROBABILITY, compute_noise_tail
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.encoding import RingTooSmall
-from parley.secure_agg.grid_selection import choose_grid, is_finest
+from parley.secure_agg.grid_check import is_finest
+from parley.secure_agg.grid_selection import choose_grid
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.planning.job_planner import build_algorithm, build_model, plan_release

@@ -10,7 +10,7 @@ import pytest
 from commands import NAMES
 
 from parley.client.contract.roster import load_deployment
-from parley.deploy.child_processes import wait_until
+from parley.deploy.process_errors import wait_until
 
 """So many that a run can be stopped in between."""
 

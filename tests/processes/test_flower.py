@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from commands import NAMES
 
-from parley.deploy.child_processes import Supervisor, build_environment, find_free_ports, wait_until
+from parley.deploy.child_processes import Supervisor, build_environment, find_free_ports
+from parley.deploy.process_errors import wait_until
 
 ROOT = Path(__file__).parents[2]
 OVERRIDES = 'parties.count=3 algorithm.rounds=2 secure-aggregation.backend="masked"'

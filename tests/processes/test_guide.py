@@ -17,7 +17,8 @@ import typer.main
 from in_process import InProcessTransport
 
 from parley.cli import app
-from parley.deploy.child_processes import find_free_ports, wait_until
+from parley.deploy.child_processes import find_free_ports
+from parley.deploy.process_errors import wait_until
 from parley.deploy.provisioning import make_deployment
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder

@@ -9,7 +9,7 @@ import time
 import pytest
 from held_connections import answered, held_connections
 
-from parley.deploy.child_processes import wait_until
+from parley.deploy.process_errors import wait_until
 
 _COUNT = 2000
 

@@ -16,8 +16,7 @@ from safetensors.numpy import load_file
 
 from parley.client.data.schema import SchemaError
 from parley.deploy import process_engines
-from parley.deploy.child_processes import wait_until
-from parley.deploy.process_errors import ProcessError
+from parley.deploy.process_errors import ProcessError, wait_until
 from parley.deploy.stream import stream_engine
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job, render_job

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from one_mask import mask_of
 
-from parley.secure_agg.party_masking import PIECE_BYTES, add_masks, add_shared_masks
+from parley.secure_agg.mask_expansion import PIECE_BYTES, add_masks, add_shared_masks
 from parley.secure_agg.primitives import (
     agree,
     build_keystream,

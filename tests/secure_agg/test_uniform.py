@@ -7,8 +7,8 @@ Statistical tests at about six standard deviations, so that a right implementati
 import numpy as np
 import pytest
 
+from parley.secure_agg.mask_expansion import add_masks
 from parley.secure_agg.messages import Reveal, decode
-from parley.secure_agg.party_masking import add_masks
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.shamir import combine
 from parley.secure_agg.signed_statements import compute_commitment, encode_binding

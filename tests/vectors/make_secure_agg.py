@@ -22,6 +22,7 @@ sys.path.insert(0, str(HERE.parent.parent))
 
 from parley.secure_agg.encoding import FixedPoint
 from parley.secure_agg.interface import DropStage
+from parley.secure_agg.mask_expansion import add_masks
 from parley.secure_agg.mask_graph import (
     compute_commitments_digest,
     compute_nonce_commitment,
@@ -42,7 +43,6 @@ from parley.secure_agg.pair_keys import (
 )
 from parley.secure_agg.pairwise_party import MaskingParty
 from parley.secure_agg.pairwise_server import MaskingServer
-from parley.secure_agg.party_masking import add_masks
 from parley.secure_agg.primitives import (
     agree,
     decapsulate,

@@ -9,15 +9,18 @@ from pathlib import Path
 
 from parley.client.contract.roster import load_deployment, render_deployment
 from parley.deploy.authorization import certify_party
+from parley.deploy.certificate_making import (
+    make_authority,
+    make_client_request,
+    make_server_certificate,
+)
 from parley.deploy.child_processes import (
     Process,
     Supervisor,
     build_environment,
     find_free_ports,
-    wait_until,
 )
-from parley.deploy.pki import make_authority, make_client_request, make_server_certificate
-from parley.deploy.process_errors import ProcessError
+from parley.deploy.process_errors import ProcessError, wait_until
 from parley.deploy.run_watcher import follow
 from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job import Job

@@ -7,7 +7,7 @@ import pytest
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.party_protocol import encode_frame
-from parley.client.party import owner_approval
+from parley.client.party import owner_approval, owner_decisions
 from parley.client.party.owner_policy import PolicyError, load_policy, parse_policy
 from parley.client.party.party_folder import PartyFolder
 from parley.privacy.ledger import owner_actions as ledger_owner
@@ -32,7 +32,7 @@ class Owner:
                 return self.pending(ledger)
         consent = load_policy(self.folder / "party.toml")
         keeper, identities = PartyFolder(path=self.folder), self.world.deployment.identities
-        return owner_approval.list_pending(
+        return owner_decisions.list_pending(
             keeper, ledger, consent, identities, clock=self.world.clock
         )
 
@@ -47,7 +47,7 @@ class Owner:
             at = datetime.fromtimestamp(self.world.clock, UTC).isoformat("T", "milliseconds")
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(ledger_owner, "format_now", lambda: at)
-                owner_approval.record_decision(
+                owner_decisions.record_decision(
                     ledger, consent, pending, name, accepted=accepted, reason=reason
                 )
             assert ledger.verify() == []

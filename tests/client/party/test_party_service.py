@@ -221,7 +221,11 @@ def test_what_only_refuses_is_nothing_that_a_charge_depends_on(tmp_path, wired, 
     world = wired.World(tmp_path)
     for name in (
         *("job_limits.check_budget", "job_limits.check_round", "owner_approval.require_approval"),
-        *("accepted_run.check_plan", "accepted_run.check_queries", "accepted_run.check_components"),
+        *(
+            "accepted_run.check_plan",
+            "query_validation.check_queries",
+            "accepted_run.check_components",
+        ),
     ):
         monkeypatch.setattr(f"parley.client.party.{name}", lambda *_, **__: None)
     world.join()

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from parley.deploy.child_processes import Supervisor, wait_until
-from parley.deploy.process_errors import ProcessError
+from parley.deploy.child_processes import Supervisor
+from parley.deploy.process_errors import ProcessError, wait_until
 
 STUBBORN = (
     "import signal, subprocess, sys, time\n"

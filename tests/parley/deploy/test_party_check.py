@@ -24,8 +24,8 @@ from parley.client.contract.party_protocol import (
 from parley.client.contract.roster import load_deployment
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
+from parley.deploy.certificate_making import make_server_certificate
 from parley.deploy.party_check import _check_no_overlap, check_accounts, check_items
-from parley.deploy.pki import make_server_certificate
 from parley.deploy.private_files import PkiError
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.provisioning import rotate_party

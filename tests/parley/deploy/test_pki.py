@@ -5,12 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from parley.deploy.pki import (
-    check_server_certificate,
-    make_authority,
-    make_identity,
-    make_server_certificate,
-)
+from parley.deploy.certificate_making import make_authority, make_identity, make_server_certificate
+from parley.deploy.pki import check_server_certificate
 from parley.deploy.private_files import PkiError, check_private, write_private
 from parley.secure_agg.primitives import derive_signing_public_key
 

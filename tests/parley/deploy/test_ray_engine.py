@@ -16,8 +16,7 @@ from dealt_here import WorkersHere, workers_here
 
 import parley
 from parley.deploy import ray_engine
-from parley.deploy.child_processes import wait_until
-from parley.deploy.process_errors import ProcessError
+from parley.deploy.process_errors import ProcessError, wait_until
 from parley.deploy.ray_engine import ShardWorker, describe_parley
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError

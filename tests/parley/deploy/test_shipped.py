@@ -18,7 +18,8 @@ import yaml
 from commands import NAMES
 
 from parley.cli import app
-from parley.deploy.child_processes import find_free_ports, wait_until
+from parley.deploy.child_processes import find_free_ports
+from parley.deploy.process_errors import wait_until
 from parley.deploy.stream.metrics_server import MetricsServer, Monitor
 
 ROOT = Path(__file__).parents[3]

@@ -10,7 +10,8 @@ import pytest
 from commands import invoked
 
 import parley
-from parley.deploy.child_processes import Supervisor, find_free_ports, wait_until
+from parley.deploy.child_processes import Supervisor, find_free_ports
+from parley.deploy.process_errors import wait_until
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.tracking.run_tracking import TRACKERS, TrackingObserver, _hide_secrets, open_trackers

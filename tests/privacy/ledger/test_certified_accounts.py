@@ -9,7 +9,7 @@ from ledgers import ADULT, an_entry, messages
 from typer.testing import CliRunner
 
 from parley.commands.ledger import ledger_app
-from parley.privacy.accounting import account_certificates
+from parley.privacy.accounting import account_certificates, subsampled_gaussian
 from parley.privacy.accounting.account_certificates import AccountCertificate, AccountLimits
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
@@ -23,7 +23,6 @@ from parley.privacy.accounting.privacy_events import (
 from parley.privacy.accounting.subsampled_gaussian import build_planned_steps
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
-from parley.privacy.ledger import account as account_module
 from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
@@ -222,8 +221,8 @@ def test_a_planned_job_with_a_mu_that_does_not_hold_is_found_by_verify(
 
     with opened(path) as ledger:
         with monkeypatch.context() as theirs:
-            theirs.setattr(account_module, "build_planned_steps", charged_less)
-            theirs.setattr(account_module, "check_planned", lambda _: None)
+            theirs.setattr(subsampled_gaussian, "build_planned_steps", charged_less)
+            theirs.setattr(subsampled_gaussian, "check_planned", lambda _: None)
             ledger.hold("run-1", {KEY: ((ROUND, 5),)})
             assert ledger.verify() == []
         (found, *_) = messages(ledger)

@@ -6,7 +6,7 @@ import pytest
 
 from parley.client.data.data_error import DataError
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data.record_reading import build_in_memory_data
+from parley.simulations.data.in_memory_data import build_in_memory_data
 
 N = 120
 RNG = np.random.default_rng(46)

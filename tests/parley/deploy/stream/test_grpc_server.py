@@ -18,7 +18,7 @@ from ports import Call, asked, attended, echo, memory
 
 from parley.client.contract.roster import render_deployment
 from parley.deploy.authorization import certify_party
-from parley.deploy.pki import make_client_request
+from parley.deploy.certificate_making import make_client_request
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import connections, grpc_options
 from parley.deploy.stream.grpc_client import CallError, build_call_metadata

@@ -1,0 +1,79 @@
+"""Noise of sums over sampled batches, and after noise in objectives."""
+
+from __future__ import annotations
+
+from parley.client.algorithms.base import GuaranteeClaim, SampledSums
+from parley.privacy.calibration.noise_calibration import calibrate
+from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
+from parley.server.jobs.job import Job
+from parley.server.jobs.party_sampling_settings import calibrate_noise_multiplier
+from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.section_base import JobError
+from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
+
+
+def calibrate_sums(
+    job: Job, claimed: GuaranteeClaim, sums: SampledSums, budget: UnitBudget, dimension: int
+) -> NoiseScaling:
+    """Scale Gaussian noise on every sampled sum, as the steps request or as the unit's budget
+    needs.
+    """
+    multiplier = sums.noise_multiplier
+    if not multiplier and min(sums.sampling_rate, sums.visible_rate) < 1:  # of whole parties
+        multiplier = calibrate_noise_multiplier(
+            job,
+            rate=sums.sampling_rate,
+            steps=sums.steps * job.rounds,
+            budget=budget,
+            dimension=dimension,
+            neighbouring=claimed.neighbouring,
+            probability=sums.visible_rate,
+        )
+
+    def of(sensitivity: float) -> Mechanism:
+        # A record's part of a sum has length C, and Δ is `radii` times C.
+        sigma = multiplier * sensitivity / claimed.neighbouring.radii
+        if not sigma:
+            sigma = calibrate(
+                law="gaussian",
+                calibration=choose_calibration(job),
+                epsilon=budget.epsilon,
+                delta=budget.noise_delta,
+                rounds=job.rounds * sums.steps,
+                sensitivity=sensitivity,
+                dimension=dimension,
+                cost=build_cost(job),
+            ).scale
+        mechanism: Mechanism = MECHANISM_CLASSES["sampled-gaussian"](
+            sensitivity=sensitivity,
+            dimension=dimension,
+            sigma=sigma * (1 + 1e-12),
+            sampling_rate=sums.sampling_rate,
+            steps=sums.steps,
+            neighbouring=str(claimed.neighbouring),
+            attendance=sums.attendance,
+            hidden=sums.hidden,
+        )
+        return mechanism
+
+    calibration = "pld" if multiplier else choose_calibration(job)
+    return NoiseScaling(calibration=calibration, build=of, delta=budget.delta)
+
+
+def calibrate_after_objective(objective: float, budget: UnitBudget, dimension: int) -> NoiseScaling:
+    """Scale noise on certified optima to the budget left by the noise in their objectives."""
+    left = (budget.epsilon - objective) * (1 - 1e-12)
+    if not left > 0:
+        raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
+
+    def of(sensitivity: float) -> Mechanism:
+        mechanism: Mechanism = MECHANISM_CLASSES["objective-perturbation"](
+            sensitivity=sensitivity,
+            dimension=dimension,
+            epsilon=left,
+            objective_epsilon=objective,
+        )
+        return mechanism
+
+    return NoiseScaling(calibration="exact", build=of, delta=budget.delta)
