@@ -110,8 +110,9 @@ def _get_cells(values: Any) -> Array:
     """Return values as an array, with None for those that a masked array hides."""
     if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
         return np.asarray(values)
-    cells = np.asarray(values.data, object)
-    return np.where(np.ma.getmaskarray(values), None, cells)
+    cells = np.array(values.data, object)
+    cells[np.ma.getmaskarray(values)] = None
+    return cells
 
 
 def _to_array(values: Any) -> Array:

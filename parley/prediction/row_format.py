@@ -7,7 +7,7 @@ from pathlib import Path
 
 from parley.client.data.column_names import get_file_format
 from parley.client.data.csv_guess import guess_encoding, guess_separator
-from parley.client.data.raw_table import DataError
+from parley.client.data.data_error import DataError
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.schema_inference.column_profile import find_decimal_mark
 from parley.client.data.schema_inference.file_reader import validate_format
