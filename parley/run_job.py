@@ -55,8 +55,8 @@ def run(
 ) -> Run:
     """Train one model with all parties on this machine, with noise and a ledger.
 
-    >>> run = parley.run(frame, label="sick", epsilon=1, parties=5)  # doctest: +SKIP
-    >>> run.model.predict(new_rows), run.epsilon, run.metrics  # doctest: +SKIP
+        run = parley.run(frame, label="sick", epsilon=1, parties=5)
+        run.model.predict(new_rows), run.epsilon, run.metrics
 
     Args:
         what: data, as `data`; or a job: a `Job`, a .toml file, or a dictionary of its keys.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -265,6 +266,15 @@ class Answer:
                 else {}
             ),
         }
+
+    def __repr__(self) -> str:
+        cells = "" if self.is_scalar else f", {count_rows(self.table)} cells"
+        value = f" = {float(self.table['value'][0]):.6g}" if self.is_scalar else ""
+        return f"<Answer {self.title[:60]}{value}{cells}, epsilon={self.asked}>"
+
+    def _repr_html_(self) -> str:
+        """Return the text of the answer for a notebook."""
+        return f"<pre>{escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         charge, table = self.ledger, self.table

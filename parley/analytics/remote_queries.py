@@ -15,6 +15,7 @@ import typer
 
 from parley.analytics.answer_output import format_answers
 from parley.analytics.query_file import QueryFile
+from parley.analytics.short_answers import list_answer_lines
 from parley.analytics.submission import Submission, parse_submission
 from parley.client.contract.party_protocol import parse_strict_json
 from parley.client.data.schema import load_schema
@@ -31,7 +32,13 @@ _EXPECTED = "Expected answers as a server of this version writes them"
 
 
 def query_server(
-    server_folder: Path, file: QueryFile | None, *, plan: bool, resume: Path | None, as_json: bool
+    server_folder: Path,
+    file: QueryFile | None,
+    *,
+    plan: bool,
+    resume: Path | None,
+    as_json: bool,
+    verbose: bool = False,
 ) -> None:
     """Submit queries, wait for the answers and print them.
 
@@ -53,11 +60,15 @@ def query_server(
     answered = _await_answers(
         submission, server_folder=server_folder, resume="" if resume is None else resume.name
     )
-    for text in format_response(answered):
+    texts = format_response(answered)  # also writes the CSV files
+    in_full = as_json or verbose or not answered["answers"] or _has_table_one(answered)
+    for text in texts if in_full else ():
         typer.echo(f"{text}\n", err=as_json)
     if as_json:
         answers = [{k: v for k, v in each.items() if k != "text"} for each in answered["answers"]]
         typer.echo(format_json({**answered, "answers": answers}))
+    elif not in_full:
+        typer.echo("\n".join(format_short_response(answered)))
     elif answered["report"]:
         typer.echo(f"answers in {answered['folder']}; all on one page: {answered['report']}")
 
@@ -69,6 +80,19 @@ def format_response(response: dict[str, Any]) -> list[str]:
     try:
         return [*response["plans"]] or [response["whole"], *_format_batches(response)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ProcessError(f"{_EXPECTED}, got others in {response['folder']}.") from error
+
+
+def _has_table_one(response: dict[str, Any]) -> bool:
+    submitted = read_text(Path(response["folder"]) / QUERIES_FILE)
+    return parse_submission(submitted).file.table is not None
+
+
+def format_short_response(response: dict[str, Any]) -> list[str]:
+    """Return a server's answers in at most 15 lines; raise ProcessError if malformed."""
+    try:
+        return list_answer_lines(response["answers"], response["folder"])
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ProcessError(f"{_EXPECTED}, got others in {response['folder']}.") from error
 
 

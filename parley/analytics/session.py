@@ -30,8 +30,10 @@ from parley.analytics.session_page import write_session_page
 from parley.analytics.sql_queries import build_frame, parse_sql
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.filters.expressions import Expression
+from parley.privacy.accounting.rounding import format_exact, format_rounded_down
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.safe_io.plurals import format_noun
 from parley.server.planning.query_planner import PlannedBatch, plan_batch
 from parley.server.planning.session_terms import SessionTerms
 
@@ -46,7 +48,8 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         data: Files, one per party (a glob or a list), or in-memory frames, one per party. With
             `parties`, one file or frame is split into that many parties, in its order. None with
             `deployment`.
-        schema: Schema of the columns, as a file or a `Schema`.
+        schema: Schema of the columns, as a file, a `Schema`, or in short form:
+            {"age": (0, 120), "ward": ["a", "b"]}. It needs no label.
         deployment: Instead of data: the folder of a server whose parties are asked.
         epsilon, delta: Budget of all queries that are ever asked of these data in this ledger.
         out: Folder of the session; by default a new one in `runs`.
@@ -76,6 +79,16 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         self._batches = list[SessionBatch]()
         self._intervals = Intervals(simultaneous=own.simultaneous, sampling=own.sampling)
         self._open = True
+
+    def __repr__(self) -> str:
+        parties, records = self.terms.parties, self.records
+        known = "" if records is None else f", {records:,} {format_noun(records, 'record')}"
+        budget = format_exact(self._session.budget.epsilon)
+        left = format_rounded_down(self.remaining, 4)
+        return (
+            f"<Session {parties} {format_noun(parties, 'party')}{known}, "
+            f"epsilon left {left} of {budget}>"
+        )
 
     def __enter__(self) -> Self:
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ def open_session(
     data: Any,
     *,
     resume: Path | None,
-    schema: Schema | str | Path | None = None,
+    schema: Schema | Mapping[str, Any] | str | Path | None = None,
     out: str | Path | None = None,
     transport: Transport | None = None,
     **given: Any,
@@ -55,7 +55,7 @@ def open_session(
         folder = SessionFolder.open(resume)
         given, known = dict(folder.settings), Schema.from_toml(folder.schema)
     else:
-        known = schema if isinstance(schema, Schema) else load_schema(_check_schema_path(schema))
+        known = _read_schema(schema)
     settings = parse_settings(given)
     build_counting(settings)
     if settings.deployment and data is not None:
@@ -165,7 +165,15 @@ def _list_sources(data: Any, schema: Schema) -> Sequence[str | Path | MemoryTabl
     ]
 
 
-def _check_schema_path(schema: Any) -> str | Path:
-    if not isinstance(schema, str | Path):
-        raise QueryError(f"Expected schema, a file or a Schema, got {type(schema).__name__}.")
-    return schema
+def _read_schema(schema: Any) -> Schema:
+    """Return the schema that a caller gives as a file, a `Schema` or in short form."""
+    if isinstance(schema, Schema):
+        return schema
+    if isinstance(schema, Mapping):
+        return Schema.of(schema)
+    if isinstance(schema, str | Path):
+        return load_schema(schema)
+    raise QueryError(
+        "Session needs the columns' public ranges, because reading them from the records is not "
+        'private: schema={"age": (0, 120), "ward": ["a", "b"]}.'
+    )

@@ -18,7 +18,9 @@ from parley.analytics.query_file import (
 )
 from parley.analytics.remote_queries import query_server
 from parley.analytics.session import Session
+from parley.analytics.short_answers import list_answer_lines
 from parley.client.queries.base import QueryError
+from parley.command_options import Verbose
 from parley.safe_io.json_writing import format_json
 
 QueryFileOrSelect = Annotated[
@@ -88,6 +90,7 @@ def query(
     simultaneous: Simultaneous = False,
     sampling: Sampling = False,
     as_json: AsJson = False,
+    verbose: Verbose = False,
     print_query: PrintQuery = False,
 ) -> None:
     """Ask several parties for statistics: counts, histograms, sums, means; each charged first.
@@ -121,11 +124,11 @@ def query(
     if server is not None:
         if out is not None:
             raise QueryError("Expected --server without --out, got both: the server has a folder.")
-        query_server(server, file, plan=plan, resume=resume, as_json=as_json)
+        query_server(server, file, plan=plan, resume=resume, as_json=as_json, verbose=verbose)
     elif file is not None and plan:
         _print_query_plan(file)
     elif file is not None:
-        _run_queries(file, out, resume, as_json=as_json)
+        _run_queries(file, out, resume, as_json=as_json, verbose=verbose)
 
 
 def _print_query_plan(file: QueryFile) -> None:
@@ -139,12 +142,16 @@ def _print_query_plan(file: QueryFile) -> None:
             typer.echo(f"{text}\n")
 
 
-def _run_queries(file: QueryFile, out: Path | None, resume: Path | None, *, as_json: bool) -> None:
+def _run_queries(
+    file: QueryFile, out: Path | None, resume: Path | None, *, as_json: bool, verbose: bool
+) -> None:
     """What all of it costs; every batch, one after another; then the page of all answers."""
     with _open_session(file, out=out, resume=resume) as session:
         planned, answers, table = file.plan_batches(session), list[dict[str, Any]](), 0
         whole = format_cost(planned, session.totals.budget)
-        typer.echo(f"{whole}\n", err=as_json)
+        in_full = as_json or verbose or file.table is not None
+        if in_full:
+            typer.echo(f"{whole}\n", err=as_json)
         for place, batch in enumerate(file.release_batches(session, planned)):
             own = [
                 {"name": name, **answer.to_json(), "text": str(answer)} for name, answer in batch
@@ -152,7 +159,8 @@ def _run_queries(file: QueryFile, out: Path | None, resume: Path | None, *, as_j
             if place == file.table:
                 table = own[0]["index"]
             shown = format_answers(own, session.folder, cost_text=whole, table=place == file.table)
-            typer.echo(f"{shown}\n", err=as_json)
+            if in_full:
+                typer.echo(f"{shown}\n", err=as_json)
             answers += own
         page = session.report(table_one=table)
         if as_json:
@@ -160,6 +168,8 @@ def _run_queries(file: QueryFile, out: Path | None, resume: Path | None, *, as_j
                 del each["text"]
             facts = {"session": str(session.folder), "whole": whole, "left": session.remaining}
             typer.echo(format_json({**facts, "answers": answers, "report": str(page)}))
+        elif not in_full:
+            typer.echo("\n".join(list_answer_lines(answers, session.folder)))
         else:
             typer.echo(f"answers and ledger in {session.folder}; all on one page: {page}")
 

@@ -16,6 +16,7 @@ import tomli_w
 from golden_text import Sections, call, text_of
 
 import parley
+from parley.analytics.short_answers import list_answer_lines
 
 _SCHEMA = """
 [columns]
@@ -120,10 +121,17 @@ def session(name: str, folder: Path) -> Sections:
     file, out = asked_in(folder, name), folder / "session"
     return {
         "plan": call("query", file, "--plan"),
-        "terminal": call("query", file, "--out", out),
+        "terminal": call("query", "-v", file, "--out", out),
+        "terminal in short": in_short(out, folder),
         "page": text_of(out / "report.html"),
         "answers": answers(out, folder),
     }
+
+
+def in_short(out: Path, folder: Path) -> str:
+    """What `parley query` prints without -v."""
+    with parley.Session(str(folder / "party-*.csv"), resume=out) as again:
+        return "\n".join(list_answer_lines([each.to_json() for each in again.answers], out))
 
 
 def answers(out: Path, folder: Path) -> str:
