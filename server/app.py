@@ -110,7 +110,7 @@ class GridTransport:
         """Return the frame of a party's answer; empty if it cannot be read."""
         try:
             if message.metadata.src_node_id != node:
-                raise WireError("Expected the answer of the node that was asked.")
+                raise WireError("Expected the answer of the requested node.")
             frame = read_frame(message.content)
             if len(frame) > largest:
                 raise WireError(f"Expected at most {largest} bytes, got {len(frame)}.")
@@ -122,7 +122,7 @@ class GridTransport:
 
     def _log_unreadable(self, party: int, error: Exception) -> None:
         name = self._names[party] if party < len(self._names) else f"Node {party}"
-        _log.warning("%s gave no answer that can be read (%s).", name, type(error).__name__)
+        _log.warning("%s gave no readable answer (%s).", name, type(error).__name__)
 
     def _pull_replies(self, pending: dict[str, int]) -> list[Message]:
         """Return replies to pending requests; drop a request whose answer cannot be pulled."""

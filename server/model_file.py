@@ -102,8 +102,8 @@ def _read_parts(file: Path) -> tuple[Tensors, dict[str, str]]:
             return tensors, dict(opened.metadata() or {})
     except (OSError, SafetensorError) as error:
         raise ModelFileError(
-            f"Expected a model at {file} (a run's folder, or its {_NAME}), got: "
-            f"{describe_cause(error)}."
+            f"No model found at {file}: {describe_cause(error)}. Give a run folder or a "
+            "model.safetensors file."
         ) from error
 
 
@@ -112,9 +112,8 @@ def _check_model(file: Path, tensors: Tensors, metadata: Mapping[str, str]) -> M
     said = {key: text for key, text in metadata.items() if key != _DIGEST}
     if (kept := metadata.get(_DIGEST)) != (came := _compute_digest(tensors, said)):
         raise ModelFileError(
-            f"Expected {file} with the content that it was written with (SHA-256 "
-            f"{kept or 'missing'}), got another ({came}): it was changed or damaged since. Copy it "
-            "anew from where the run left it."
+            f"Expected {file} with its original content (SHA-256 {kept or 'missing'}), got "
+            f"another ({came}): it was changed or damaged. Copy it again from the run's folder."
         )
     statement = {key: text for key, text in metadata.items() if key != "parley.model"}
     return ModelFile(file=file, description=described, tensors=tensors, statement=statement)
@@ -137,8 +136,8 @@ def _encode_line(value: Any) -> bytes:
 def _parse_description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
     if "parley.model" not in metadata:
         raise ModelFileError(
-            f"Expected a model that says how rows are read, got {file} without: it is of Parley "
-            "0.1.0, or of something else. Run its job again."
+            f"Expected a model file that describes how rows are read, got {file} without: it is "
+            "from Parley 0.1.0, or from another program. Run its job again."
         )
     try:
         described = parse_strict_json(metadata["parley.model"])
@@ -147,8 +146,8 @@ def _parse_description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any
     if not isinstance(described, dict) or described.get("version") != MODEL_VERSION:
         version = described.get("version") if isinstance(described, dict) else None
         raise ModelFileError(
-            f"Expected a model file of version {MODEL_VERSION}, got {version!r} in {file}: use the "
-            "release of Parley that wrote it."
+            f"Expected a model file of version {MODEL_VERSION}, got {version!r} in {file}. Use "
+            "the version of Parley that wrote it."
         )
     if set(described) - {"features"} != _DESCRIPTION_KEYS:
         raise ModelFileError(

@@ -25,29 +25,31 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
 KIND_DESCRIPTION = (
-    "gradient-perturbation: noise on the average gradient, every round; output-perturbation: noise "
-    "once, on the average of certified local optima; objective-perturbation: noise inside every "
-    "party's objective; pathak and rajkumar-agarwal: as of their papers, to compare with "
-    "(docs/methods.md); fedavg: federated averaging of networks, "
-    "private by [dp-sgd]; distributed-dp-sgd: networks by DP-SGD across all parties, every step a "
-    "secure sum; marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
-    "(docs/synthetic.md); random-features: the noisy sum of random features of tables or images, "
-    "once, and synthetic records from it; or your own, 'count.py:Count' or 'module:Class' "
-    "(docs/extending.md)."
+    "gradient-perturbation: noise on the average gradient, every round. output-perturbation: "
+    "noise once, on the average of certified local optima. objective-perturbation: noise inside "
+    "every party's objective. pathak, rajkumar-agarwal: as in their papers, for comparison "
+    "(docs/methods.md). fedavg: federated averaging of networks, private by [dp-sgd]. "
+    "distributed-dp-sgd: DP-SGD of networks across all parties, every step a secure sum. "
+    "marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
+    "(docs/synthetic.md). random-features: the noisy sum of random features of tables or "
+    "images, once, and synthetic records from it. Or your own, 'count.py:Count' or "
+    "'module:Class' (docs/extending.md)."
 )
 """Description of `algorithm.kind`."""
 
 ROUNDS_DESCRIPTION = (
-    "Rounds T (output-perturbation has one). auto, with gradient-perturbation: T, and all of "
-    "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius that is "
-    "auto, by a rule of public facts: how many records, parties, ε and the loss (docs/methods.md; "
-    "`parley plan` says what it chose); the job that a run keeps has the numbers. Where the rule "
-    "does not apply (δ = 0, another algorithm): 10."
+    "Rounds T (output-perturbation has one). auto, with gradient-perturbation: a rule chooses T "
+    "from public facts (number of records and parties, ε, the loss), and also every auto of "
+    "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius "
+    "(docs/methods.md). `parley plan` shows the choices, and the run folder's job has the "
+    "numbers. If the rule does not apply (δ = 0, another algorithm): 10."
 )
-RULE_NOTE = "; with algorithm.rounds = 'auto', gradient-perturbation's rule chooses it."
+RULE_NOTE = "; with algorithm.rounds = 'auto', the rule of gradient-perturbation chooses it."
 """End of the description of a key that the rule replaces if it is `auto`."""
 
-AVERAGE_DESCRIPTION = "Report the mean of the later half of the iterates (post-processing, free)."
+AVERAGE_DESCRIPTION = (
+    "Report the mean of the later half of the iterates (post-processing, at no cost)."
+)
 
 PARTY_BUDGET_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
 """Keys of `[privacy]` that only unit both has."""
@@ -65,17 +67,17 @@ class AutoChoices:
 
 
 class AlgorithmSection(JobSection):
-    """How they learn.
+    """Base of the forms of `[algorithm]`.
 
     Attributes:
-        learns: World of the models that it takes (`ModelSection.learns`).
+        learns: what its models learn (`ModelSection.learns`).
         models: Keys of `parley.server.jobs.registry.MODELS` that it takes; (): all of that world.
-        noise: the law that `privacy.noise = 'default'` means.
-        releases: how many there are, whatever `rounds` says; None: as many as rounds.
-        plan_detail: what a plan says beside its guarantees: what other noise would be, how parties
-            train, how sums are stepped along, what is counted.
-        unused_keys: keys of other sections that would do nothing; none stands for all of a
-            section's.
+        noise: noise distribution that `privacy.noise = 'default'` stands for.
+        releases: number of releases, whatever `rounds` is; None: one per round.
+        plan_detail: what a plan shows in addition to its guarantees: other noise, the parties'
+            training, steps as sums, tables, or features.
+        unused_keys: keys of other sections that have no effect; an empty tuple means all keys of
+            the section.
     """
 
     learns: ClassVar[str] = ""
@@ -134,7 +136,8 @@ def check_private_sizes(job: Job) -> None:
     if job.parties.min_records == "auto":
         raise ValueError(
             "Expected parties.min-records, a public number that sums are divided by, with "
-            "add-or-remove-one neighbours, got 'auto': every party's own size is private then."
+            "add-or-remove-one neighbours, got 'auto': then every party's own size is private. "
+            "Set a number."
         )
     # A weight would tell a party's number of records.
     check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")

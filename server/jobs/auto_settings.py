@@ -63,7 +63,7 @@ def apply_rule(job: Job, steps: Any, federation: Federation | None, classes: int
     law = MECHANISMS.get(job.noise)
     if job.privacy.delta == 0 or (law is not None and not law.calibrations):
         noise = f"{job.noise} at δ = {format_exact(job.privacy.delta)}"
-        return apply_defaults(job, steps, f"the rule weighs Gaussian noise, this is {noise}")
+        return apply_defaults(job, steps, f"the rule is for Gaussian noise, this is {noise}")
     if federation is None:
         return AutoChoices()
     signal, facts = compute_signal(job, federation, job.privacy.budgets[0])
@@ -102,9 +102,9 @@ def _choose_features(signal: float, federation: Federation) -> tuple[dict[str, A
     """Return keys of `[model]`, and the reason."""
     plain: dict[str, Any] = {"features": "none"}
     if not federation.numbers:
-        return plain, "columns as they are: none is a number"
+        return plain, "columns as they are: none is numeric"
     for each, intervals in _SPLINE_THRESHOLDS:
-        needed = f"{each:g} for each of {federation.numbers} numbers"
+        needed = f"{each:g} for each of {federation.numbers} numeric columns"
         if signal >= each * federation.numbers:
             hats = {"features": "hats", "feature_settings": {"intervals": intervals}}
             return hats, f"hats of {intervals} intervals: A is at least {needed}"
@@ -119,7 +119,7 @@ def _format_steps(steps: Any, model: Any) -> str:
         f"{steps.rounds} {format_noun(steps.rounds, 'round')} at the rate "
         f"{steps.learning_rate:.3g}, {descent} "
         f"{steps.momentum:.3g}, clip norm {steps.clip_norm:.3g}, λ = {model.lambda_:.3g}"
-        + (f", the last {level} for what all predictions lack" if level else "")
+        + (f", the last {level} for the mean error of all predictions" if level else "")
     )
 
 
@@ -156,10 +156,10 @@ def compute_signal(
     if noise_per_party:
         shares = "noise inside each, "
     facts = (
-        f"{'' if whole else f'N = {records:,} records, '}"
-        f"m = {federation.parties:,} {format_noun(federation.parties, 'party')}, {shares}"
-        f"ε = {format_exact(budget.epsilon)}, δ = {format_exact(budget.delta)}: "
-        f"signal over noise A = {signal:,.3g}"
+        f"{'' if whole else f'N = {records:,} records, '}m = {federation.parties:,} "
+        f"{format_noun(federation.parties, 'party')}, {shares}ε = "
+        f"{format_exact(budget.epsilon)}, δ = {format_exact(budget.delta)}: signal-to-noise "
+        f"ratio A = {signal:,.3g}"
     )
     return signal, facts
 

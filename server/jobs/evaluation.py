@@ -20,27 +20,27 @@ if TYPE_CHECKING:
 
 
 class EvaluationSection(JobSection):
-    """How good the model is on records that the parties hold out."""
+    """Evaluation of the model on records that the parties hold out."""
 
     kind: Literal["none", "federated"] = Field(
         "none",
-        description="federated: after the last round the parties count records that they hold out "
-        "(real ones: held-out in their party.toml; a simulation deals out its held-out records) by "
-        "label and by the probability that the model gives, or of more than two labels by label "
-        "and predicted label; the counts are one more release, through the same secure sum, with "
-        "noise and its own budget.",
+        description="federated: after the last round the parties count their held-out records "
+        "(real parties: held-out in party.toml; a simulation divides its held-out records). "
+        "With two labels they count by label and predicted probability, with more by label "
+        "and predicted label. The counts are one more release through the same secure sum, "
+        "with noise and their own budget.",
     )
     epsilon: Positive = Field(
         0.1,
-        description="federated: ε of that release, beside privacy.epsilon, at privacy.delta; the "
-        "data's budget bears both.",
+        description="federated: ε of that release, in addition to privacy.epsilon, at "
+        "privacy.delta; the data's budget covers both.",
     )
     edges: Auto | list[Annotated[float, Field(gt=0, lt=1)]] = Field(
         "auto",
-        description="federated, two labels: probabilities between which records are counted, 0.5 "
-        "always among them: thresholds are known for these. auto: 20 even intervals, 10 where the "
-        "records that the parties have at least, times epsilon, are below 5000. A rare label "
-        "wants edges near 0.",
+        description="federated, two labels: probabilities between which records are counted, "
+        "always with 0.5; thresholds are known for these. auto: 20 even intervals, or 10 if "
+        "the minimum number of the parties' records times epsilon is below 5000. A rare "
+        "label needs edges near 0.",
     )
 
     @property
@@ -68,8 +68,8 @@ class EvaluationSection(JobSection):
         if job.privacy.point.is_locally_private:
             raise ValueError(
                 "Expected privacy.noise-point = 'share' or 'server' with evaluation.kind = "
-                "'federated' (a whole noise of every party would drown the counts), got "
-                f"{job.privacy.noise_point!r}."
+                f"'federated', got {job.privacy.noise_point!r}: all of the noise from every "
+                "party would hide the counts."
             )
         if not (job.data.test_fraction or job.data.test_source):
             raise ValueError(

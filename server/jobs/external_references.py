@@ -123,6 +123,6 @@ def check_submission(section: BaseModel) -> None:
     for each in find_machine_references(section):
         raise JobError(
             f"Expected no {each.what} in {each.key} of a submission from another machine, got "
-            f"{each.value!r:.200}: leave it out, or submit on the server's machine, from the "
-            "server's folder."
+            f"{each.value!r:.200}. Remove it, or submit from the server's folder on the server's "
+            "machine."
         )

@@ -36,9 +36,9 @@ class GradientPerturbationSection(LinearModelSection):
 
     level_rounds: Annotated[int, Field(ge=0, le=1_000_000)] | Auto = Field(
         "auto",
-        description="How many of the rounds, the last, learn what all predictions lack on average, "
-        "with four times the clip norm: of targets, whose long tails it cuts. auto: 0, or with "
-        "algorithm.rounds = 'auto' by its rule.",
+        description="Number of the last rounds that learn the mean error of all predictions, "
+        "with four times the clip norm: for targets with long tails, which are clipped. "
+        "auto: 0, or by the rule if algorithm.rounds = 'auto'.",
     )
 
     def check(self, job: Job) -> None:
@@ -50,8 +50,8 @@ class GradientPerturbationSection(LinearModelSection):
             raise ValueError("Expected algorithm.momentum > 0 with nesterov = true, got 0.")
         if replace_auto(self.level_rounds, 0) and not has_level(job.model):
             raise ValueError(
-                "Expected algorithm.level-rounds = 0 but of targets (model.kind = 'ridge') with "
-                f"model.intercept = true or hats, got {self.level_rounds}."
+                f"Expected algorithm.level-rounds = 0, got {self.level_rounds}: others need "
+                "targets (model.kind = 'ridge') and model.intercept = true or hats."
             )
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
@@ -68,7 +68,7 @@ class GradientPerturbationSection(LinearModelSection):
             columns = require_federation(parties, self.kind).columns
             if not columns:
                 raise JobError(
-                    "Expected algorithm.level-rounds = 0 of rows of no schema, got more."
+                    "Expected algorithm.level-rounds = 0 for rows without a schema, got more."
                 )
         try:
             return Steps(

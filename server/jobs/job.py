@@ -32,15 +32,15 @@ from parley.server.jobs.unused_keys import check_unused_keys
 FORMS = {
     "model": SectionForms(
         section="model",
-        purpose="What they learn: a linear model with a strongly convex objective, or a network "
-        "(fedavg).",
+        purpose="What the parties learn: a linear model with a strongly convex objective, or a "
+        "network (fedavg).",
         forms=MODELS,
         default="logistic",
         own_key="module:function",
     ),
     "algorithm": SectionForms(
         section="algorithm",
-        purpose="How they learn.",
+        purpose="How the parties learn.",
         forms=ALGORITHM_SECTIONS,
         default="gradient-perturbation",
         own_key="file.py:Class",
@@ -86,9 +86,9 @@ class Job(JobSection):
         if law is not None and law.calibrations:  # scaled by a σ
             if privacy.delta == 0:
                 raise ValueError(
-                    f"Expected privacy.delta > 0 with {self.noise} noise, got 0. A pure guarantee "
-                    "(δ = 0) needs privacy.noise = 'laplace-l1' (or 'l2-laplace', pure but for its "
-                    "sampler's distance, stated as δ = 2^-40)."
+                    f"Expected privacy.delta > 0 with {self.noise} noise, got 0. A pure "
+                    "guarantee (δ = 0) needs privacy.noise = 'laplace-l1' (or 'l2-laplace', "
+                    "pure except for its sampler's distance, stated as δ = 2^-40)."
                 )
             if privacy.calibration not in law.calibrations:
                 raise ValueError(
@@ -109,13 +109,14 @@ class Job(JobSection):
             )
         if self.data.blocks and privacy.unit != "record":
             raise ValueError(
-                f"Expected privacy.unit = 'record' with data.blocks, got {privacy.unit!r}: a party "
-                "has records in every block, and a job that hides it is charged to all of them."
+                f"Expected privacy.unit = 'record' with data.blocks, got {privacy.unit!r}: a "
+                "party has records in every block, so that a job that hides a party is charged "
+                "to all blocks."
             )
         if self.data.blocks and self.data.test_source and self.evaluation.is_requested:
             raise ValueError(
-                "Expected data.test-fraction with data.blocks and evaluation.kind = 'federated', "
-                "got a test-source, whose records are in no block."
+                "Expected data.test-fraction with data.blocks and evaluation.kind = "
+                "'federated', got a test-source: its records are in no block."
             )
         if self.data.partition == "sizes" and not self.data.has_several_files:
             self._check_stated_sizes()
@@ -191,7 +192,9 @@ class Job(JobSection):
         """Number of releases; output perturbation has one."""
         own = self.algorithm
         if own.releases is None and getattr(own, "rounds", 1) == "auto":
-            raise JobError("Expected settled rounds, got algorithm.rounds = 'auto'.")
+            raise JobError(
+                "Expected a number of rounds, got algorithm.rounds = 'auto': resolve the job first."
+            )
         return own.releases or int(getattr(own, "rounds", 1))
 
     @property

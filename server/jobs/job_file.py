@@ -34,7 +34,7 @@ from parley.server.jobs.section_base import JobError
 MODEL_BY_LABEL_KEY = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
 """Key of a schema's label → `model.kind` if the job sets none."""
 
-_TABLE_HINT = " (A table is named by --set data.source=TABLE --set data.schema=SCHEMA.)"
+_TABLE_HINT = " To run on a table, use --set data.source=TABLE --set data.schema=SCHEMA."
 
 
 def load_job(
@@ -56,7 +56,7 @@ def load_job(
         except tomllib.TOMLDecodeError as error:
             raise JobError(f"{path} is not TOML: {error}.{_TABLE_HINT}") from error
         if "columns" in tree:
-            raise JobError(f"{path} is a schema, no job: --set data.schema={path} names it.")
+            raise JobError(f"{path} is a schema, not a job. Use --set data.schema={path}.")
     for section, content in (values or {}).items():
         tree.setdefault(section, {}).update(content)
     for text in overrides:
@@ -237,7 +237,7 @@ def from_run_config(config: Mapping[str, Any]) -> Job:
             continue
         section, dot, key = name.partition(".")
         if not dot:
-            raise JobError(f"Unknown key {name}: expected section.key or one of {[*RUN_KEYS]}.")
+            raise JobError(f"Unknown key {name}. Expected section.key or one of {[*RUN_KEYS]}.")
         tree.setdefault(section, {})[key] = (
             _parse_value(value) if name in _list_list_keys() else value
         )

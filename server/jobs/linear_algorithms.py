@@ -42,16 +42,16 @@ class LinearModelSection(AlgorithmSection):
     learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ)" + RULE_NOTE)
     momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
         "auto",
-        description="Momentum on the server (post-processing), heavy-ball. auto: 0" + RULE_NOTE,
+        description="Heavy-ball momentum on the server (post-processing). auto: 0" + RULE_NOTE,
     )
     nesterov: bool | Auto = Field(
         "auto",
-        description="Nesterov's momentum instead of the heavy ball's. auto: false" + RULE_NOTE,
+        description="Nesterov's momentum instead of the heavy-ball one. auto: false" + RULE_NOTE,
     )
     clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
         "auto",
-        description="Clip every record's gradient to this norm; auto: the loss's own Lipschitz "
-        "constant G, where nothing needs clipping" + RULE_NOTE,
+        description="Clip every record's gradient to this norm. auto: the loss's Lipschitz "
+        "constant G, at which nothing needs clipping" + RULE_NOTE,
     )
     average: bool | Auto = Field(
         "auto", description=AVERAGE_DESCRIPTION + " auto: true" + RULE_NOTE

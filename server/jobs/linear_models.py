@@ -25,27 +25,27 @@ class LinearSection(ModelSection):
     features: CodeReference = Field(
         "auto",
         min_length=1,
-        description="Public map of every record by itself that is learned from: none | scattering "
-        "(images) | random-fourier | bins | hats (tables), or your own frozen one, "
-        "'file.py:function' or 'module:function', where function(columns) gives a torch.nn.Module "
-        "(docs/features.md). auto: numbers as hats where ε, records and parties pay for them, by "
-        "the rule of algorithm.rounds; else none.",
+        description="Public feature map of each record: none | scattering (images) | "
+        "random-fourier | bins | hats (tables), or your own frozen one, 'file.py:function' "
+        "or 'module:function', where function(columns) returns a torch.nn.Module "
+        "(docs/features.md). auto: numbers as hats (linear splines) if ε, records and "
+        "parties pay for them, by the rule of algorithm.rounds; else none.",
     )
     feature_settings: TextSettings = Field(
-        {}, description="Settings of the map, by their names (docs/features.md)."
+        {}, description="Settings of the map, by name (docs/features.md)."
     )
 
     lambda_: Positive | Auto = Field(
         "auto",
         alias="lambda",
-        description="Regularisation (λ/2)‖θ‖²; note the ½. auto: .01, or with algorithm.rounds = "
-        "'auto' by its rule.",
+        description="Regularisation (λ/2)‖θ‖²; note the ½. auto: 0.01, or by the rule if "
+        "algorithm.rounds = 'auto'.",
     )
     intercept: bool | Auto = Field(
         "auto",
-        description="Append a constant to every record, rescale to norm ≤ 1 and regularise it "
-        "too (an unregularised intercept would void the sensitivity). auto: true, but with hats: "
-        "those of a column add up to 1.",
+        description="Append a constant to every record, rescale it to norm ≤ 1 and regularise "
+        "it too (an unregularised intercept would void the sensitivity). auto: true, but "
+        "false with hats, because those of a column add up to 1.",
     )
 
     @model_validator(mode="after")
@@ -61,7 +61,9 @@ class LinearSection(ModelSection):
     def feature_map(self) -> dict[str, Any]:
         """Name and settings of the feature map; {}: none."""
         if self.is_feature_map_open:
-            raise JobError("Expected settled features, got model.features = 'auto'.")
+            raise JobError(
+                "Expected chosen features, got model.features = 'auto': resolve the job first."
+            )
         if self.features == "none":
             return {}
         return {"name": get_public_name(self.features), "settings": dict(self.feature_settings)}
@@ -121,8 +123,8 @@ class RidgeSection(LinearSection):
 
     radius: Positive | Auto = Field(
         "auto",
-        description="ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1; with "
-        "algorithm.rounds = 'auto' 8 (docs/methods.md).",
+        description="ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1, or 8 if "
+        "algorithm.rounds = 'auto' (docs/methods.md).",
     )
     label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
 

@@ -16,17 +16,16 @@ from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.section_base import Auto, JobSection, replace_auto
 
 _KIND_DESCRIPTION = (
-    "What the label of data.schema is for, where a job says none: logistic of positive and "
-    "negative, softmax of classes, ridge of a range. "
-    f"{' | '.join(LOSSES)}; with algorithm.kind = "
-    "'fedavg': mlp | pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
-    "function(features, classes) gives a torch.nn.Module; table with marginals; none with an "
+    "Default: from the label in data.schema: logistic for positive and negative, softmax for "
+    f"classes, ridge for a range. {' | '.join(LOSSES)}. With algorithm.kind = 'fedavg': mlp | "
+    "pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
+    "function(features, classes) returns a torch.nn.Module. table with marginals; none with an "
     "algorithm of your own."
 )
 _WEIGHTS_DESCRIPTION = (
-    "Public weights of the labels in their order (negative, positive; or the classes'): a record "
-    "of class k counts so many times. Never from counts of records. Linear models pay for the "
-    "largest in noise; [] for none."
+    "Public weights of the labels in their order (negative, positive; or the classes'): factor "
+    "by which a record of class k counts. Never compute them from counts of records. With "
+    "linear models the largest weight scales the noise. [] for none."
 )
 
 

@@ -82,8 +82,8 @@ class _NetworkSection(AlgorithmSection):
         if job.privacy.point.is_locally_private:
             raise ValueError(
                 "Expected privacy.noise-point = 'share' or 'server' with a network, got "
-                f"{job.privacy.noise_point!r}: "
-                "fedavg with unit record adds its noise inside the parties by itself ([dp-sgd])."
+                f"{job.privacy.noise_point!r}. With unit record, fedavg adds its noise inside "
+                "the parties anyway ([dp-sgd])."
             )
         _check_sampled_parties(job)
         _check_component_source(job)
@@ -159,8 +159,8 @@ class FederatedAveragingSection(_NetworkSection):
         parties = require_federation(parties, self.kind)
         if model.draws_per_record:
             raise JobError(
-                "Expected algorithm.kind = 'distributed-dp-sgd' with a model whose loss draws, "
-                f"got '{self.kind}'."
+                "Expected algorithm.kind = 'distributed-dp-sgd' with a model whose loss draws "
+                f"random numbers, got '{self.kind}'."
             )
         settings, asked = self._resolve_dp_sgd(job, parties), job.privacy.units
         training = self._build_training(job, model, parties, one_coin=True)
@@ -249,8 +249,8 @@ def compute_sampling_rate(settings: DpSgdSection, federation: Federation) -> flo
         return float(settings.sampling_rate)
     if batch > federation.min_records:
         raise JobError(
-            f"Expected dp-sgd.batch-size of at most {federation.min_records}, the records of the "
-            f"smallest party, got {batch}."
+            f"Expected dp-sgd.batch-size of at most {federation.min_records}, the number of "
+            f"records of the smallest party, got {batch}."
         )
     return batch / federation.min_records
 
@@ -339,13 +339,13 @@ def _check_sampled_parties(job: Job) -> None:
             "Expected privacy.unit = 'party' or 'record' with parties.per-round, got 'both'."
         )
     if unit == "record":
-        needs = "privacy.unit = 'party': a record has one account, known rounds or not"
+        needs = "privacy.unit = 'party': a record has one account, whether rounds are known or not"
         check_unchanged(job, "parties", ("presence",), needs)
     if isinstance(parties.per_round, float) and parties.per_round <= job.privacy.delta:
         raise ValueError(
-            f"Expected parties.per-round above privacy.delta = {format_exact(job.privacy.delta)}, "
-            "which would cover every sum that a party is in, whatever its noise, "
-            f"got {parties.per_round:g}."
+            "Expected parties.per-round above privacy.delta = "
+            f"{format_exact(job.privacy.delta)}, got {parties.per_round:g}: δ alone would cover "
+            "every sum that a party is in, whatever its noise."
         )
     check_unchanged(job, "dp_sgd", ("clipped_fraction_share",), "parties.per-round = 'all'")
 

@@ -25,13 +25,13 @@ class PcaMlpSection(MlpSection):
 
     title: ClassVar[str] = "multilayer perceptron on principal components"
 
-    components: int = Field(60, ge=1, description="pca-mlp: principal components kept.")
+    components: int = Field(60, ge=1, description="pca-mlp: number of principal components.")
     pca: Literal["public", "private"] = Field(
         "private",
         description="pca-mlp: private computes the components from the parties' records, by one "
-        "noisy release that is charged; public takes them from pca-file or from the held-out "
-        "records (data.test-fraction, data.test-source), which you thereby declare public, and "
-        "charges nothing.",
+        "noisy release that is charged. public takes them from pca-file or from the "
+        "held-out records (data.test-fraction, data.test-source), which you thereby declare "
+        "public, and charges nothing.",
     )
     pca_file: FilePath = Field(
         "",
@@ -43,7 +43,7 @@ class PcaMlpSection(MlpSection):
         0.05,
         gt=0,
         lt=1,
-        description="pca-mlp, pca = 'private': that share of μ² of the budget goes to the "
+        description="pca-mlp, pca = 'private': share of the budget's μ² that goes to the "
         "components.",
     )
 

@@ -35,8 +35,8 @@ class OutputPerturbationSection(LinearModelSection):
         1e-3,
         gt=0,
         le=1,
-        description="output-perturbation: κ; every local optimum is certified to a gradient norm "
-        "≤ κG/n, which adds the factor 1+κ to the sensitivity.",
+        description="output-perturbation: κ. Every local optimum is certified to a gradient "
+        "norm ≤ κG/n, which multiplies the sensitivity by 1+κ.",
     )
 
     def check(self, job: Job) -> None:
@@ -46,9 +46,9 @@ class OutputPerturbationSection(LinearModelSection):
         check_unchanged(job, "algorithm", ("clip_norm",), needs)
         if not job.model.bounded_everywhere:
             raise ValueError(
-                "Expected a model whose gradient is bounded everywhere with output-perturbation, "
-                f"got {job.model.kind}: its gradient is only bounded on the ball ‖θ‖ ≤ radius. Use "
-                "gradient-perturbation."
+                "Expected a model whose gradient is bounded everywhere with "
+                f"output-perturbation, got {job.model.kind}: its gradient is only bounded in the "
+                "ball ‖θ‖ ≤ radius. Use gradient-perturbation."
             )
 
     def build_algorithm(
@@ -93,8 +93,8 @@ class ObjectivePerturbationSection(OutputPerturbationSection):
         super().check(job)
         if not job.privacy.point.is_locally_private:
             raise ValueError(
-                "Expected privacy.noise-point = 'party' with objective-perturbation (every party's "
-                f"objective has all of its noise), got {job.privacy.noise_point!r}."
+                "Expected privacy.noise-point = 'party' with objective-perturbation, got "
+                f"{job.privacy.noise_point!r}: every party's objective has all of its noise."
             )
         others = "gradient-perturbation or output-perturbation"
         check_unchanged(job, "model", ("class_weights",), others)  # it is proved for |ℓ′| ≤ 1

@@ -31,10 +31,10 @@ class OwnAlgorithmSection(AlgorithmSection):
         "privacy": PARTY_BUDGET_KEYS,
         "run": ("device",),
     }
-    unused_needs: ClassVar[str] = "an algorithm of Parley's; your own has algorithm.settings"
+    unused_needs: ClassVar[str] = "one of Parley's algorithms; your own has algorithm.settings"
 
     settings: TextSettings = Field(
-        {}, description="Settings of your own algorithm, by the names that its class gives them."
+        {}, description="Settings of your own algorithm, by the names in its class."
     )
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS_DESCRIPTION)
 

@@ -27,16 +27,16 @@ class OwnLossSection(LinearSection, LabelledModelSection):
     loss: CodeReference = Field(
         "",
         description="own-loss, own-residual-loss: your function, 'file.py:function' or "
-        "'module:function', of one record's margin and label, loss(z, y), convex in z. It is asked "
-        "at public points and becomes a table (docs/extending.md).",
+        "'module:function', of one record's margin and label, loss(z, y), convex in z. It "
+        "is evaluated at public points and becomes a table (docs/extending.md).",
     )
     lipschitz: Positive = Field(
-        1.0, description="own-loss, own-residual-loss: G, the steepest slope that you state."
+        1.0, description="own-loss, own-residual-loss: G, the steepest slope you state."
     )
     steeper: Literal["refuse", "clip"] = Field(
         "refuse",
-        description="own-loss, own-residual-loss: what a slope steeper than stated is: refused, or "
-        "clipped to the stated one.",
+        description="own-loss, own-residual-loss: whether a slope steeper than stated is "
+        "refused, or clipped to the stated one.",
     )
 
     @model_validator(mode="after")
@@ -56,7 +56,9 @@ class OwnLossSection(LinearSection, LabelledModelSection):
                 self.loss_class, function, lipschitz=self.lipschitz, steeper=self.steeper
             )
         except ValueError as error:
-            remedy = " (model.steeper = 'clip' clips them)" if "as stated" in str(error) else ""
+            remedy = (
+                (" To clip them, set model.steeper = 'clip'.") if "as stated" in str(error) else ""
+            )
             raise JobError(f"model.loss = {self.loss!r}: {error}{remedy}") from error
 
 

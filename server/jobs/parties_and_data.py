@@ -14,35 +14,36 @@ from parley.server.jobs.section_base import Auto, JobSection, Positive
 
 
 class PartiesSection(JobSection):
-    """Who takes part."""
+    """The parties of a run."""
 
     count: int = Field(5, ge=1, le=1_000_000, description="Number of parties, m.")
     min_records: int | Auto = Field(
         "auto",
-        description="Public lower bound on every party's number of records; it sets the noise. "
-        "A smaller party is refused. Where sizes are private (unit party or both, or "
-        "add-or-remove-one) it bounds none: a public number that stands for them. auto: the "
-        "smallest party of this simulation.",
+        description="Public lower bound on every party's number of records; it determines the "
+        "noise. A smaller party is refused. If sizes are private (unit party or both, or "
+        "add-or-remove-one), it is a public number that stands for them and bounds none. "
+        "auto: the smallest party of this simulation.",
     )
     weights: Literal["uniform", "size"] = Field(
         "uniform",
-        description="uniform: every party counts the same; size: by its number of records, "
+        description="uniform: every party counts the same. size: by its number of records, "
         "which is then public and never needs more noise.",
     )
 
     per_round: float | int | Literal["all"] = Field(
         "all",
-        description="Who is in a round's sum (fedavg and distributed-dp-sgd). all; p, as 0.01: "
-        "every party by its own coin, hidden by the masks; k, as 100: so many of all, drawn in "
-        "public. Every party answers every round, whoever is not in it with zero and its share "
-        "of the noise (docs/sampled-parties.md).",
+        description="Which parties are in a round's sum (fedavg and distributed-dp-sgd). all. "
+        "p, as 0.01: every party by its own coin, hidden by the masks. k, as 100: this "
+        "number of parties, drawn in public. Every party answers every round; one that is "
+        "not in the sum sends zero and its share of the noise (docs/sampled-parties.md).",
     )
     presence: Literal["hidden", "known"] | Auto = Field(
         "auto",
         description="With per-round and unit party, which account is charged. hidden: against "
-        "whoever does not know which rounds a party was in; known: against whoever does too, for "
-        "the rounds that its coins may put it in (all of them with a number). Both are printed. "
-        "auto: hidden with coins, known with a number. A record has one account, against both.",
+        "an attacker who does not know which rounds a party was in. known: against one who "
+        "does, for the rounds that its coins may put it in (all of them with a number). "
+        "Both are printed. auto: hidden with coins, known with a number. A record has one "
+        "account, against both.",
     )
 
     @field_validator("per_round", mode="before")
@@ -52,8 +53,8 @@ class PartiesSection(JobSection):
         rate = type(value) is float and 2.0**-32 <= value <= 1
         if value != "all" and not number and not rate:
             raise ValueError(
-                "Expected per-round = 'all', a probability in (0, 1] as 0.01, or a whole number of "
-                f"parties as 100, got {value!r}."
+                "Expected per-round = 'all', a probability in (0, 1] like 0.01, or a whole "
+                f"number of parties like 100, got {value!r}."
             )
         return value
 
@@ -84,37 +85,37 @@ class PartiesSection(JobSection):
                 )
             if self.presence == "hidden":
                 raise ValueError(
-                    f"Expected parties.presence = 'known' with {key} = {asked}, a number that is "
-                    "drawn in public, got 'hidden'. A probability, as "
-                    f"{asked / self.count:g}, is each party's own coin."
+                    f"Expected parties.presence = 'known' with {key} = {asked}, got 'hidden': a "
+                    "number of parties is drawn in public. With a probability, such as "
+                    f"{asked / self.count:g}, each party has its own coin."
                 )
         elif asked * self.count < 1:
             raise ValueError(
-                f"Expected {key} of at least 1/parties.count = {1 / self.count:g}, got {asked:g}: "
-                "most rounds would be noise alone."
+                f"Expected {key} of at least 1/parties.count = {1 / self.count:g}, got "
+                f"{asked:g}: most rounds would contain only noise."
             )
 
 
 class DataSection(JobSection):
-    """What they hold."""
+    """The records that the parties hold."""
 
     source: DataSource = Field(
         "breast-cancer",
         description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
-        ".parquet, .npz), a glob with one file a party, or a database: sqlite:///FILE, or "
-        "env:NAME, a variable of the environment that holds a postgresql:// URL. Empty, and "
-        "with a schema the default: none. `parley plan` needs none.",
+        ".parquet, .npz), a glob with one file per party, or a database: sqlite:///FILE, or "
+        "env:NAME, an environment variable that holds a postgresql:// URL. Empty (the "
+        "default if there is a schema): none. `parley plan` needs none.",
     )
     query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
     query_timeout: float = Field(
-        600.0, gt=0, le=86400, description="Seconds that the query may take in all."
+        600.0, gt=0, le=86400, description="Maximum seconds that the query may take in total."
     )
     data_schema: FilePath = Field(
         "",
         alias="schema",
-        description="Schema file: ranges, categories and label, public knowledge. Needed for "
-        "files; `parley schema infer FILE` writes a first one to review. With real parties your "
-        "copy of theirs: the model then says how its rows are read.",
+        description="Schema file with public ranges, categories and label. Needed for files; "
+        "`parley schema infer FILE` writes a first one to review. With real parties, your "
+        "copy of theirs: the model file then describes how its rows are read.",
     )
     partition: Literal["iid", "column", "dirichlet", "sizes"] = Field(
         "iid",
@@ -124,32 +125,39 @@ class DataSection(JobSection):
         "", description="Column that names the party (partition column)."
     )
     dirichlet_alpha: Positive = Field(
-        0.5, description="Label skew: small is extreme (partition dirichlet)."
+        0.5, description="Label skew: small values are extreme (partition dirichlet)."
     )
     sizes: list[int] = Field([], description="Records of each party (partition sizes).")
     block_column: Text = Field(
         "",
-        description="A public column of kind ignore that divides the records (a year of "
-        "admission), for data.blocks in a simulation. Real parties name their own in party.toml.",
+        description="A public column of kind ignore that divides the records (such as the year "
+        "of admission), for data.blocks in a simulation. Real parties set their own in "
+        "party.toml.",
     )
     blocks: list[Text] = Field(
         [],
-        description="Values of the block column: records of these alone are read, and charged "
-        "(unit record). None: all records, those of blocks to come too (docs/budgets.md).",
+        description="Values of the block column: only records of these blocks are read and "
+        "charged (unit record). [] for all records, including those of future blocks "
+        "(docs/budgets.md).",
     )
-    records: int = Field(0, ge=0, description="Draw this many records first; 0 takes all.")
+    records: int = Field(0, ge=0, description="Sample this number of records first; 0 takes all.")
     test_source: FilePath = Field(
         "",
-        description="A file of held-out records, instead of test-fraction (which is then 0). With "
-        "real parties: public records at the server, which measure the final model at no cost.",
+        description="A file of held-out records, instead of test-fraction (which is then 0). "
+        "With real parties: public records at the server, which evaluate the final model at "
+        "no cost.",
     )
     test_schema: FilePath = Field(
-        "", description="Its schema, where it is not data.schema; with real parties always theirs."
+        "",
+        description="Its schema, if it is not data.schema; with real parties it is always theirs.",
     )
     test_fraction: float = Field(
-        0.2, ge=0, lt=1, description="Held out before the split, for the simulation's figures."
+        0.2,
+        ge=0,
+        lt=1,
+        description="Fraction held out before the split, for the simulation's metrics.",
     )
-    seed: int = Field(0, ge=0, description="Seed of the draw and the split (never of the noise).")
+    seed: int = Field(0, ge=0, description="Seed of the sample and the split (never of the noise).")
 
     @field_validator("blocks")
     @classmethod
@@ -169,9 +177,9 @@ class DataSection(JobSection):
         check_source(self.source, self.query)
         if self.query and not self.source.startswith(("env:", "sqlite://")):
             raise ValueError(
-                "Expected source = 'env:NAME', a variable of the environment that holds the URL, "
-                "for PostgreSQL in a job, got the URL: whom a machine connects to, and gives its "
-                "password, is never for a job or a run's folder to say."
+                "Expected source = 'env:NAME' for PostgreSQL in a job, got a URL. Put the URL "
+                "in an environment variable: a job or run folder must not decide to which host "
+                "a machine connects and sends its password."
             )
         if self.partition == "column" and not self.partition_column:
             raise ValueError("Expected partition-column with partition = 'column', got none.")

@@ -33,14 +33,14 @@ class SecureAggregationSection(JobSection):
     )
     min_survivors: int | Auto = Field(
         "auto",
-        description="Fewest survivors whose sum may be opened; auto: ⌈2m/3⌉. It is raised "
-        " above (m + corrupt)/2; key shares may need more.",
+        description="Minimum number of survivors whose sum may be unmasked; auto: ⌈2m/3⌉. It is "
+        "raised above (m + corrupt)/2; key shares may need more.",
     )
     corrupt: int | Auto = Field(
         "auto",
         description="Parties that may collude with the server; auto: a tenth, at least one of "
-        "three or more. Degree and threshold follow from it. A party declines a run that assumes "
-        "fewer than its own policy.",
+        "three or more. Degree and threshold follow from it. A party declines a run that "
+        "assumes fewer than its policy does.",
     )
     ring_bits: Literal[16, 32, 64] | Auto = Field("auto", description="16 | 32 | 64 | auto.")
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = Field(
@@ -50,7 +50,7 @@ class SecureAggregationSection(JobSection):
     )
     masked_check: bool = Field(
         True,
-        description="With backend = 'ideal', check the first round against the masked protocol "
+        description="With backend = 'ideal', compare the first round with the masked protocol "
         "for (at most 64) parties drawn at random.",
     )
 
@@ -60,9 +60,9 @@ class DpSgdSection(JobSection):
 
     sampling_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | Auto = Field(
         "auto",
-        description="q: every record is in a batch with this probability (Poisson). auto, as all "
-        "autos of this section and algorithm.rounds: by a rule of public facts (docs/methods.md; "
-        "`parley plan` says what it chose).",
+        description="q: every record is in a batch with this probability (Poisson). auto, like "
+        "all autos of this section and algorithm.rounds: by a rule of public facts "
+        "(docs/methods.md; `parley plan` shows its choices).",
     )
     batch_size: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto",
@@ -72,17 +72,19 @@ class DpSgdSection(JobSection):
     local_epochs: Positive | Auto = Field(
         "auto",
         description="Passes over a party's records in a round: local-epochs / q steps. auto: "
-        "local-steps says how many.",
+        "local-steps applies.",
     )
     local_steps: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto",
-        description="Steps in a round; a number replaces local-epochs. distributed-dp-sgd: every "
-        "step is a secure sum, and a round's are reserved and charged together.",
+        description="Steps in a round; a number replaces local-epochs. distributed-dp-sgd: "
+        "every step is a secure sum, and all steps of a round are reserved and charged "
+        "together.",
     )
     clip_norm: Annotated[float, Field(ge=1e-12, le=1e12)] | Auto = Field(
         "auto",
-        description="C: every record's gradient is clipped to this L2 norm (unit record or both). "
-        "The rate by rule goes with 1/C, so that a smaller C hardly changes a model.",
+        description="C: every record's gradient is clipped to this L2 norm (unit record or "
+        "both). The rule's learning rate is proportional to 1/C, so that a smaller C hardly "
+        "changes a model.",
     )
     noise_multiplier: Positive | Auto = Field(
         "auto",
@@ -92,50 +94,55 @@ class DpSgdSection(JobSection):
     clipped_fraction_share: Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)] = Field(
         0.0,
         description="Share of every step's privacy that goes to a noisy fraction of clipped "
-        "gradients, released in every round (unit record): ε stays, the noise on gradients grows "
-        "by 1/√(1−share). 0.01 makes it half a percent larger; 0 releases nothing.",
+        "gradients, released in every round (unit record). ε stays the same; the noise on "
+        "gradients grows by 1/√(1−share). 0.01 makes it half a percent larger; 0 releases "
+        "nothing.",
     )
     party_clip_norm: Positive | Auto = Field(
         "auto", description="S: a party's update is clipped to this L2 norm (unit party or both)."
     )
     optimiser: Literal["sgd", "adam"] = Field(
         "sgd",
-        description="sgd | adam: in the party, anew every round (fedavg); at the server, over the "
-        "whole run (distributed-dp-sgd).",
+        description="sgd | adam: in the party, restarted every round (fedavg); at the server, "
+        "over the whole run (distributed-dp-sgd).",
     )
     learning_rate: Positive | Auto = Field("auto", description="Of that optimiser.")
     momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        "auto", description="Of sgd; adam has its own."
+        "auto", description="Momentum for sgd; adam ignores it."
     )
     server_optimiser: Literal["averaging", "momentum", "adam"] = Field(
         "averaging", description="How the server moves along the average update."
     )
-    server_learning_rate: Positive = Field(1.0, description="Of the server's step.")
+    server_learning_rate: Positive = Field(1.0, description="Learning rate of the server's step.")
     server_momentum: float = Field(
-        0.9, ge=0, lt=1, description="Of the server's momentum or adam; averaging has none."
+        0.9,
+        ge=0,
+        lt=1,
+        description="Momentum of the server's momentum or adam; averaging ignores it.",
     )
     per_example_method: Literal["auto", "exact", "vmap"] = Field(
         "auto",
-        description="How clipped sums of per-record gradients are computed; auto: exact, in "
-        "whole numbers, for chains of linear layers, convolutions, pools, ReLU and tanh; vmap, "
-        "each record's written out, for any other network, which rests on an assumption that is "
-        "printed beside ε.",
+        description="How clipped sums of per-record gradients are computed. exact: in whole "
+        "numbers, for chains of linear layers, convolutions, pools, ReLU and tanh. vmap: "
+        "each record's gradient separately, for any other network; it rests on an "
+        "assumption that is printed next to ε. auto: exact if possible, else vmap.",
     )
     precision: Literal["float32", "float64"] = Field(
         "float64",
-        description="Of forward and backward passes of other ways than exact, which has float64; "
-        "clipped sums are taken in float64. float32 is faster; a record's bound of C is the same.",
+        description="Precision of forward and backward passes, except with exact, which uses "
+        "float64; clipped sums are computed in float64. float32 is faster; a record's bound "
+        "C is the same.",
     )
     micro_batch: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto",
-        description="Most records whose gradients are held at once: bounds memory. auto: 64 where "
-        "each record's gradient is written out (vmap), else 2048.",
+        description="Maximum number of records whose gradients are in memory at once. auto: 64 "
+        "with vmap, else 2048.",
     )
     pad_batches: bool = Field(
         True,
-        description="distributed-dp-sgd: a party by itself works on ⌈qn + 6√(qn)⌉ rows in every "
-        "step, whatever it drew, so that the time it takes says less of its batch; a simulation of "
-        "all parties in one pass pads nothing.",
+        description="distributed-dp-sgd: a party by itself processes ⌈qn + 6√(qn)⌉ rows in "
+        "every step, whatever its batch, so that its time reveals less about the batch. A "
+        "simulation of all parties in one pass pads nothing.",
     )
 
 
@@ -145,14 +152,14 @@ def is_in_process(engine: str) -> bool:
 
 
 class RunSection(JobSection):
-    """How it is run."""
+    """How the job is run."""
 
     engine: Literal["fast", "ray", "flower", "processes"] = Field(
         "fast",
-        description="fast: all parties in this process; ray: dealt to workers of Ray, on this "
-        "machine or a cluster (parley[ray]); flower: Flower's simulation (parley[ray]); "
-        "processes: a real server and one real process a party on this machine, with TLS, node "
-        "authentication and the masked protocol.",
+        description="fast: all parties in this process. ray: sharded among Ray workers, on this "
+        "machine or a cluster (parley[ray]). flower: Flower's simulation (parley[ray]). "
+        "processes: a real server and one real process per party on this machine, with TLS, "
+        "node authentication and the masked protocol.",
     )
     stage_timeout: float = Field(
         120.0,
@@ -165,66 +172,68 @@ class RunSection(JobSection):
         86_400.0,
         ge=0,
         le=31_536_000,
-        description="Seconds to wait, before anything is charged, for the owners of parties whose "
-        "party.toml has approval-above; who has not said yes by then takes no part.",
+        description="Seconds to wait, before anything is charged, for owners of parties whose "
+        "party.toml has approval-above. A party without approval by then takes no part.",
     )
     seed: Annotated[int, Field(ge=0)] | Literal["none"] = Field(
         "none",
-        description="none: noise from the operating system's entropy; a number: reproducible, "
-        "and the noise then protects nobody.",
+        description="none: noise from the operating system's entropy. A number: reproducible "
+        "noise, which then protects nobody.",
     )
     noise_shares: Literal["auto", "deal", "full"] = Field(
         "auto",
         description="noise-point = 'share', fast engine with backend = 'ideal'. deal: after the "
-        "first round the sum of the shares is one draw, of the same law; full: every party's "
-        "share is drawn, equal to real parties' to the last bit with a seed. auto: deal without a "
-        "seed, full with one.",
+        "first round the sum of the shares is one draw, of the same distribution. full: "
+        "every party's share is drawn; with a seed, equal to real parties' shares to the "
+        "last bit. auto: deal without a seed, full with one.",
     )
-    out: FilePath = Field("runs", description="Folder that run folders are made in.")
+    out: FilePath = Field("runs", description="Folder for new run folders.")
     faults: Text = Field(
         "",
         description="Simulated faults, e.g. 'drop:0.2' (fraction lost each round at any stage), "
         "'decline:0.1', 'drop:0.1@before-vector'; comma-separated. Private components are a "
-        "release like a round's, named @0.",
+        "release like a round's, with the number 0 (@0).",
     )
     evaluate_every: Annotated[int, Field(ge=0)] | Auto = Field(
         "auto",
-        description="Rounds between the simulation's evaluations; 0: only the last; auto: every "
-        "round where that is cheap, else every tenth.",
+        description="Rounds between the simulation's evaluations; 0: only the last. auto: every "
+        "round if that is cheap, else every tenth.",
     )
     baseline: bool = Field(
         True,
         strict=True,
-        description="Train the same model without privacy, to compare with (simulations only). It "
-        "comes after the private model is written. A network's takes as long as the run itself.",
+        description="Train the same model without privacy, for comparison (only in "
+        "simulations), after the private model is written. For a network it takes as long "
+        "as the run itself.",
     )
     partial: bool = Field(
         False,
         strict=True,
-        description="Begin also where the data's budget won't last for all rounds: as many as fit. "
-        "The noise is that of all rounds, so that fewer rounds are worse than a job of fewer.",
+        description="Start even if the data's budget does not last for all rounds, and run "
+        "those that fit. The noise is calibrated for all rounds, so that the model is worse "
+        "than that of a job with fewer rounds.",
     )
     memory: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto",
-        description="MiB of records that a simulation holds in memory; more of them are written to "
-        "a file once and read through a memory map. auto: half of this machine's memory.",
+        description="MiB of records that a simulation holds in memory; larger data are written "
+        "to a file once and read through a memory map. auto: half of this machine's memory.",
     )
     prepared: FilePath = Field(
         "",
-        description="Folder in which prepared rows are kept, named by their content, for other "
-        "runs and sweeps of the same data; as closed as the data are. Empty: rows are kept where "
-        "they exceed run.memory alone, in the folder 'prepared' of run.out.",
+        description="Folder that caches prepared rows by their content, for other runs and "
+        "sweeps of the same data. Protect it as strictly as the data. Empty: rows are only "
+        "cached if they exceed run.memory, in the folder 'prepared' of run.out.",
     )
     ray_address: FilePath = Field(
         "",
-        description="Engine ray: the cluster, 'auto' for the one that this machine is part of. "
-        "Empty: workers on this machine alone.",
+        description="Engine ray: the cluster; 'auto' for the one that this machine is part of. "
+        "Empty: workers only on this machine.",
     )
     workers: int = Field(
-        0, ge=0, description="Engine ray: how many workers; 0: one for every core of the cluster."
+        0, ge=0, description="Engine ray: number of workers; 0: one per core of the cluster."
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
-        "auto", description="Where networks train (fedavg); auto: cuda where present."
+        "auto", description="Device for training networks (fedavg); auto: cuda if available."
     )
 
     @property

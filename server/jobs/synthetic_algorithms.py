@@ -62,14 +62,14 @@ class _OneSumSection(AlgorithmSection):
     unused_needs: ClassVar[str] = "an algorithm that trains a model"
 
     rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = Field(
-        "auto", description="Synthetic records written; auto: the released number."
+        "auto", description="Number of synthetic records to write; auto: the released number."
     )
     seed: int = Field(
         0,
         ge=0,
         lt=2**63,
-        description="Of the fit and the rows (and of random features), public; the noise has none "
-        "of it.",
+        description="Public seed of the fit and the rows (and of random features); the noise "
+        "does not depend on it.",
     )
 
     def check(self, job: Job) -> None:
@@ -85,8 +85,8 @@ class _OneSumSection(AlgorithmSection):
         """Build the sum for the parties' schema; raises JobError."""
         if parties is None or not parties.schema:
             raise JobError(
-                f"Expected the parties' schema with {self.kind} (it says which values are summed), "
-                "got none: name a copy of it at the server, data.schema."
+                f"Expected the parties' schema with {self.kind}, got none: it determines which "
+                "values are summed. Set data.schema to a copy of it at the server."
             )
         private = job.privacy.neighbouring == "add-or-remove-one"
         bound = max(_MAX_RECORDS if private else float(parties.max_records), 1.0)
@@ -112,7 +112,7 @@ class _OneSumSection(AlgorithmSection):
 def _check_columns(expected: int, columns: int, kind: str) -> None:
     if columns != expected:
         raise JobError(
-            f"Expected records of {expected} {kind}, as data.schema says, got {columns}: give the "
+            f"Expected records of {expected} {kind}, as in data.schema, got {columns}. Give the "
             "server a copy of the parties' schema."
         )
 
@@ -124,13 +124,16 @@ class MarginalsSection(_OneSumSection):
 
     pairs: Literal["all", "label"] | list[tuple[Text, Text]] = Field(
         "all",
-        description="marginals: columns that are counted together: all pairs, each with the label, "
-        "or a list of pairs of names.",
+        description="marginals: pairs of columns that are counted: all, each column with the "
+        "label, or a list of pairs of names.",
     )
     components: int = Field(
-        300, ge=1, le=10_000, description="marginals: products of distributions that are fitted."
+        300,
+        ge=1,
+        le=10_000,
+        description="marginals: number of products of distributions that are fitted.",
     )
-    steps: int = Field(400, ge=1, le=100_000, description="Steps of the fit.")
+    steps: int = Field(400, ge=1, le=100_000, description="Number of steps of the fit.")
 
     def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
@@ -145,8 +148,9 @@ class MarginalsSection(_OneSumSection):
             widest = sorted(coded, key=lambda column: -column.size)[:3]
             named = ", ".join(f"{column.name} ({column.size:,} values)" for column in widest)
             raise JobError(
-                f"Expected at most {MAX_CELLS:,} cells of all tables, got {cells:,}. The largest "
-                f"columns are {named}: fewer bins or categories, or algorithm.pairs = 'label'."
+                f"Expected at most {MAX_CELLS:,} cells in all tables, got {cells:,}. The largest "
+                f"columns are {named}. Use fewer bins or categories, or algorithm.pairs = "
+                "'label'."
             )
         return PairTables(sizes=sizes, pairs=pairs, neighbouring=neighbouring, bound=bound)
 
@@ -157,8 +161,8 @@ class MarginalsSection(_OneSumSection):
         for pair in self.pairs:
             if unknown := [name for name in pair if name not in names]:
                 raise JobError(
-                    f"Expected algorithm.pairs of the schema's columns ({', '.join(names)}), got "
-                    f"{unknown[0]!r}."
+                    "Expected algorithm.pairs to name the schema's columns "
+                    f"({', '.join(names)}), got {unknown[0]!r}."
                 )
             i, j = sorted(names.index(name) for name in pair)
             if i == j or (i, j) in pairs:
@@ -175,14 +179,17 @@ class RandomFeaturesSection(_OneSumSection):
     plan_detail: ClassVar[PlanDetail] = "features"
 
     frequencies: int = Field(
-        1000, ge=1, le=1 << 20, description="random-features: F, cosines and as many sines."
+        1000,
+        ge=1,
+        le=1 << 20,
+        description="random-features: F, the number of cosines, and of sines.",
     )
     length_scale: Annotated[float, Field(gt=0, le=1e6)] | Auto = Field(
         "auto",
-        description="random-features: ℓ of the kernel, public; auto: 2 for a table, √105 for "
-        "28×28 images, and in proportion to the root of an array's size.",
+        description="random-features: ℓ of the kernel, public. auto: 2 for a table, √105 for "
+        "28×28 images, and proportional to the square root of an array's size.",
     )
-    steps: int = Field(500, ge=1, le=100_000, description="Steps of the fit.")
+    steps: int = Field(500, ge=1, le=100_000, description="Number of steps of the fit.")
 
     def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
@@ -194,7 +201,7 @@ class RandomFeaturesSection(_OneSumSection):
         _check_columns(wide, columns, "codes or cells")
         if array and (len(array[1].shape) > 2 or len(set(array[1].shape)) != 1):
             raise JobError(
-                f"Expected an array of one axis, or square images, got {array[0]!r} of shape "
+                f"Expected an array with one axis, or square images, got {array[0]!r} of shape "
                 f"{list(array[1].shape)}."
             )
         scale = self.length_scale

@@ -146,10 +146,10 @@ def _describe_infinite(taken: Composition, delta: float) -> str:
     """Return the reason why no finite ε is proved for a composition."""
     conversion, epsilon = replace(taken, sampler_distance=Fraction(0)).compute_lowest_epsilon(delta)
     if math.isinf(epsilon):
-        return "no account is proved for so many steps with so little noise."
+        return "no account is proved for this number of steps with so little noise."
     return (
-        f"the exact noise law would cost ε = {format_rounded_up(epsilon)} by {conversion}, and at "
-        "that ε the sampler's distance from the law takes more than δ."
+        f"the exact noise distribution would cost ε = {format_rounded_up(epsilon)} by "
+        f"{conversion}, and at that ε the sampler's distance from it takes more than δ."
     )
 
 
@@ -170,9 +170,9 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
             continue
         what = (
             f"Expected privacy.{asked.key_prefix}delta well below 1/{count}, for {count} {many}, "
-            f"got {format_exact(guarantee.delta)}: a mechanism that shows one of them in full can "
-            f"meet it. `--set privacy.{asked.key_prefix}delta=1e-{len(str(count)) + 1:02}` is "
-            "small enough."
+            f"got {format_exact(guarantee.delta)}: a mechanism that reveals one of them in full "
+            "can satisfy it. `--set "
+            f"privacy.{asked.key_prefix}delta=1e-{len(str(count)) + 1:02}` is small enough."
         )
         if guarantee.delta > _MAX_DELTA:
             raise JobError(what)
@@ -189,8 +189,8 @@ def register_budgets(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[
     asked, found = budgets[0], known[0]
     if asked.name != found.name or asked.fingerprint != found.fingerprint:
         _log.warning(
-            "The records of %r, or some of them, are those of data set %r in the ledger, saved in "
-            "another way or added to: this run is charged to that one's budget.",
+            "The records of %r, or some of them, are those of data set %r in the ledger, saved "
+            "differently or extended. This run is charged to that data set's budget.",
             asked.name,
             found.name,
         )
@@ -198,8 +198,9 @@ def register_budgets(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[
 
 
 _PARTIAL_HINT = (
-    "`--partial` (run.partial = true) begins all the same, ends after those that fit and keeps "
-    "their model, with the noise of all: a job of fewer rounds gets a better one from the same ε."
+    "`--partial` (run.partial = true) starts anyway, ends after the rounds that fit and keeps "
+    "their model, with the noise for all rounds. A job with fewer rounds gets a better model "
+    "from the same ε."
 )
 
 
@@ -258,7 +259,7 @@ def _reduce_to_fit(
             if not error.fitting:
                 raise
             _log.warning(
-                "The budget of %r admits %d of the rounds; the run ends after them.",
+                "The budget of %r covers %d of the rounds; the run ends after them.",
                 error.budget.name,
                 error.fitting,
             )

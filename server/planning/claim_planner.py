@@ -52,7 +52,7 @@ def check_claim(job: Job, claim: Claim) -> None:
     ):
         if asked != given:
             raise JobError(
-                f"Expected {key} = {given!r}, which {job.algorithm.kind} is proved for, got "
+                f"Expected {key} = {given!r}, for which {job.algorithm.kind} is proved, got "
                 f"{asked!r}."
             )
 
@@ -229,7 +229,7 @@ class _ReleaseDraft:
         if claimed.steps is None and not drawable:
             raise RingTooSmall(
                 f"Expected noise of 2^-20 to 2^40 grid units, got {drawn.drawn_scale:.3g} at "
-                f"scale_bits {encoding.scale_bits}: choose another secure-aggregation.scale-bits."
+                f"scale_bits {encoding.scale_bits}. Set another secure-aggregation.scale-bits."
             )
         return Guarantee(
             unit=claimed.unit,

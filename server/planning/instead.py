@@ -62,8 +62,8 @@ class PrivateSelection:
     trusted: ClassVar[bool] = True
     """Whether the server sees the sum without noise."""
     refusal: ClassVar[str] = (
-        "a server that chooses would see the exact scores. With noise on the scores nobody does: "
-        "choose, choose-best and quantiles have it"
+        "a server that chooses would see the exact scores. With noise on the scores no one sees "
+        "them: use choose, choose-best or quantiles with it"
     )
 
     def compute_output(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
@@ -96,15 +96,14 @@ def build_selection(
     if counting.clip or counting.parties:
         raise QueryError(
             f"Expected unit record or person, and all parties together, with {law}, got unit "
-            f"{counting.unit}{' by party' if counting.parties else ''}: laplace and gaussian have "
-            "noise for it."
+            f"{counting.unit}{' by party' if counting.parties else ''}. Use laplace or gaussian."
         )
     query = batch.queries[0]
     if len(batch.queries) > 1 or not isinstance(query, SelectionQuery):
         raise QueryError(
             f"Expected one query of candidates, choose-best or quantiles, with {law}, got "
-            f"{', '.join(each.kind for each in batch.queries[:8])}. choose reads its winner off "
-            "noisy votes, which costs no more."
+            f"{', '.join(each.kind for each in batch.queries[:8])}. choose finds its winner from "
+            "noisy votes, at no higher cost."
         )
     query.check_choice(facts.schema)
     weight = batch.weights[0]
@@ -176,7 +175,7 @@ def build_reports(
         raise QueryError(
             f"Expected unit record, and all parties together, with {law}, got unit "
             f"{counting.unit}{' by party' if counting.parties else ''}: every record answers for "
-            "itself. histogram has noise for it."
+            "itself. Use histogram, which adds noise."
         )
     query = batch.queries[0]
     if len(batch.queries) > 1 or not isinstance(query, ResponseQuery) or facts.records is None:

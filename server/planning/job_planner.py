@@ -77,8 +77,8 @@ def build_held_out_counts(
     """Return what the parties count for a learned model. Raises JobError."""
     if learner.model.classes > 2 and job.evaluation.edges != "auto":
         raise JobError(
-            f"Expected evaluation.edges = 'auto' with {learner.model.classes} labels, which are "
-            f"counted by predicted label, got {job.evaluation.edges}."
+            f"Expected evaluation.edges = 'auto' with {learner.model.classes} labels, got "
+            f"{job.evaluation.edges}: they are counted by predicted label."
         )
     records = federation.parties * federation.min_records
     return HeldOutCounts(

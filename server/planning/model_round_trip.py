@@ -38,8 +38,8 @@ def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
         read: Any = decode_task(task, own_models={known: kind}).model
     except DecodingError as error:
         raise JobError(
-            f"Expected {kind} to be the same network each time it is built, which parties and "
-            f"`parley predict` do, got: {error}"
+            f"Expected {kind} to be the same network each time it is built, by parties and by "
+            f"`parley predict`, got: {error}"
         ) from error
     if read.dimension != learned.dimension:
         raise JobError(
@@ -55,7 +55,7 @@ def check_round_trip(job: Job, algorithm: FederatedAlgorithm) -> None:
     if not (np.abs(one - other) <= near).all():
         raise JobError(
             f"Expected {kind} to give the same scores each time it is built with the same "
-            "parameters, got others: something that it uses is neither a parameter nor a buffer "
+            "parameters, got others. It uses something that is neither a parameter nor a buffer "
             "(a tensor or array drawn at random, a file that changes). Register it with "
             "register_buffer."
         )

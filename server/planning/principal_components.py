@@ -62,7 +62,7 @@ def load_public_components(job: Job, *, features: int) -> NDArray[np.float64] | 
     if not path:
         raise JobError(
             "Expected model.pca-file with model.pca = 'public' and real parties, got none: the "
-            "server has no records to take components from."
+            "server has no records for computing components."
         )
     try:
         components = load_tensors(path)["components"]

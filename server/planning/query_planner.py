@@ -271,7 +271,7 @@ def _choose_law(queries: Sequence[Query], law: str) -> str:
     own = next((query.law for query in queries if query.law), "")
     if own and (len(queries) > 1 or law not in (own, "auto")):
         raise QueryError(
-            f"Expected {own} alone with its query, got {law} and {len(queries)} queries together."
+            f"Expected {own} only for its own query, got {law} and {len(queries)} queries together."
         )
     return own or law
 
@@ -394,7 +394,7 @@ def _choose_encoding(batch: QueryBatch, terms: SessionTerms, guarantee: Guarante
     if bound >= MAX_SUM:
         raise RingTooSmall(
             f"Expected a party's records × largest weight below 2^53, got {terms.most_records} × "
-            f"{largest}: more equal shares of the budget, or fewer queries in a batch, help."
+            f"{largest}. Use more equal shares of the budget, or fewer queries per batch."
         )
     refused: RingTooSmall | None = None
     for bits in _RINGS:

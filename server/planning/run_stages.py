@@ -215,7 +215,7 @@ def _apply_components(
     if not np.array_equal(state.get("components", components), components):
         raise JobError(
             "Expected the principal components that the run began with, got others: "
-            "model.pca-file or the held-out records were changed since."
+            "model.pca-file or the held-out records have changed."
         )
     return with_components(algorithm, components)
 

@@ -65,7 +65,7 @@ def calibrate_after_objective(objective: float, budget: UnitBudget, dimension: i
     """Scale noise on certified optima to the budget left by the noise in their objectives."""
     left = (budget.epsilon - objective) * (1 - 1e-12)
     if not left > 0:
-        raise JobError(f"Expected ε left beside the noise in objectives, got {left:g}.")
+        raise JobError(f"Expected some ε left after the noise in objectives, got {left:g}.")
 
     def of(sensitivity: float) -> Mechanism:
         mechanism: Mechanism = MECHANISM_CLASSES["objective-perturbation"](

@@ -108,7 +108,7 @@ def _build_laplace(batch: QueryBatch, terms: SessionTerms, epsilon: float) -> Me
 def _build_gaussian(batch: QueryBatch, terms: SessionTerms, epsilon: float) -> Mechanism:
     if not terms.delta > 0:
         raise CalibrationError(
-            "Expected delta > 0 with Gaussian noise, got 0: law = 'laplace' needs none."
+            "Expected delta > 0 with Gaussian noise, got 0. Use law = 'laplace', which needs none."
         )
     split = terms.noise_point.in_contributions
     return calibrate(

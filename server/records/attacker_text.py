@@ -52,18 +52,18 @@ def format_caption(
 ) -> str:
     """Format the full caption for the table of `build_rows`."""
     false = (
-        f"another {unit} is there and is taken for it"
+        f"another {unit} is present and is mistaken for it"
         if relation is Neighbouring.REPLACE_ONE
-        else "it is not there and is said to be"
+        else "it is absent but is reported as present"
     )
     return (
         f"How often an attacker ({against.words}), who knows all other {unit.plural} and raises "
-        f"{format_percent(rates[0].alarms)} false alarms, recognises the one looked for. A false "
-        f"alarm: {false}"
+        f"{format_percent(rates[0].alarms)} false alarms, recognises the target. A false alarm: "
+        f"{false}"
     )
 
 
-HEADER = ("looked for", "recognised in at most")
+HEADER = ("target", "recognised in at most")
 """Column headings of `build_rows`."""
 
 

@@ -110,7 +110,7 @@ def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[Data
         return (), ""
     # A plan is made before the job is trusted: it must not open connections.
     if "://" in job.privacy.ledger:
-        return (), "planning connects to no URL: `parley ledger show URL` says what is left"
+        return (), "planning opens no connection: `parley ledger show URL` shows what is left"
     name = job.privacy.dataset or job.data.source
     try:
         with Ledger.open(job.privacy.ledger, create=False, read_only=True) as ledger:
@@ -119,14 +119,13 @@ def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[Data
         place = Path(job.privacy.ledger)
         if place.is_file() and place.stat().st_size:
             raise
-        return (), f"there is no ledger at {job.privacy.ledger} yet: the run makes it"
+        return (), f"there is no ledger at {job.privacy.ledger} yet: the run creates it"
     if not totals:
-        return (), f"nothing in the ledger is called {name!r}: the run opens a budget for it"
+        return (), f"the ledger has no data set {name!r}: the run opens a budget for it"
     notes = [
-        f"the job asks for privacy.dataset-{asked.key_prefix}epsilon = "
+        f"the job sets privacy.dataset-{asked.key_prefix}epsilon = "
         f"{format_exact(asked.dataset_epsilon)}, the ledger has "
-        f"{format_exact(each.budget.epsilon)} "
-        f"for one {asked.unit}: the run would be refused"
+        f"{format_exact(each.budget.epsilon)} for one {asked.unit}: the run would be refused"
         for asked in job.budgets
         for each in totals
         if each.budget.unit is asked.unit and each.budget.epsilon != asked.dataset_epsilon

@@ -128,7 +128,7 @@ def format_budget(guarantee: GuaranteeSummary) -> str:
 
 def format_data_account(account: DataAccount) -> str:
     """Format what all runs spent of a data set's budget, what is left, and how many jobs fit."""
-    held = f"; {account.held} releases to come are held" if account.held else ""
+    held = f"; {account.held} future releases are reserved" if account.held else ""
     more = f"{account.jobs:,}{' or more' if account.jobs >= _MAX_JOBS else ''} more such job"
     return (
         f"{account.name!r} has spent ε = {format_epsilon(account.spent)} of "
@@ -175,8 +175,10 @@ def format_ledger(run: RunSummary) -> str:
     if run.ledger:
         return f"shared: {run.ledger}"
     if run.deployment:
-        return "each party keeps its own and charges this run there; the server's is this run's own"
-    return "this run's own; other runs on the same records add to it (share one: privacy.ledger)"
+        return "each party charges this run to its own ledger; the server's is only for this run"
+    return (
+        "only for this run; other runs on the same records add to it (to share one: privacy.ledger)"
+    )
 
 
 def conversion(name: str) -> str:
@@ -226,11 +228,10 @@ def format_bounds(stats: RecordBounds | None, guarantee: GuaranteeSummary) -> st
         return ""
     charged = "the noise on the sum" if stats.charged == "outer" else "DP-SGD"
     return (
-        f"By DP-SGD in its party alone, which holds against the server too, a record's ε is "
-        f"{format_epsilon(stats.inner.epsilon)}; by the noise on the sum it is "
-        f"{format_epsilon(stats.outer.epsilon)} (δ = {format_rounded_up(guarantee.delta, 3)}, "
-        f"{format_scope(guarantee)}). "
-        f"Charged is the bound by {charged}."
+        f"A record's ε is {format_epsilon(stats.inner.epsilon)} by only the DP-SGD in its party, "
+        f"which holds against the server too, and {format_epsilon(stats.outer.epsilon)} by the "
+        f"noise on the sum (δ = {format_rounded_up(guarantee.delta, 3)}, "
+        f"{format_scope(guarantee)}). The bound by {charged} is charged."
     )
 
 
@@ -288,7 +289,7 @@ def _format_shares(stats: NoiseShares) -> str:
     )
     if not stats.dealt:
         return split
-    return f"{split}; noise dealt as one draw: the law of r shares; simulation only"
+    return f"{split}; drawn as one sum, with the distribution of r shares; only in a simulation"
 
 
 def is_on_batches(guarantee: GuaranteeSummary) -> bool:
@@ -330,7 +331,7 @@ def build_dp_sgd_facts(stats: DpSgdSummary) -> tuple[Fact, ...]:
 def build_training_facts(stats: PlannedDpSgd) -> tuple[Fact, ...]:
     """Build facts on how the parties will train."""
     share, noise = stats.clipped_fraction_share, stats.clipped_fraction_deviation
-    fraction = f"{share:g} of every step's privacy, with noise of {noise or 0:.3g} on it a round"
+    fraction = f"{share:g} of every step's privacy, with noise of {noise or 0:.3g} on it per round"
     return _drop_absent(
         *_build_step_facts(stats, counted=bool(share)),
         _build_number_fact("expected batch", stats.expected_batch),
@@ -346,7 +347,9 @@ def build_distributed_facts(run: PlannedSecureSteps | None) -> tuple[Fact, ...]:
         return ()
     advice = "; T <= 150 is advised there" if run.hours > 0.5 else ""
     return (
-        Fact("", f"{run.steps:,} in all, each a secure sum ({run.vector_bytes:,} bytes a party)"),
+        Fact(
+            "", f"{run.steps:,} in total, each a secure sum ({run.vector_bytes:,} bytes per party)"
+        ),
         Fact("optimiser at the server", run.optimiser),
         Fact(
             "among real processes",
@@ -402,6 +405,6 @@ def build_secure_sum_facts(stats: SecureSumSummary) -> tuple[Fact, ...]:
     return _drop_absent(
         Fact("backend", stats.backend),
         *build_grid_facts(stats),
-        Fact("least number of survivors", f"{stats.min_survivors or ''}", brief=False),
+        Fact("minimum number of survivors", f"{stats.min_survivors or ''}", brief=False),
         Fact("masked check", stats.masked_check),
     )

@@ -106,8 +106,8 @@ def _format_promised(summary: RunSummary) -> str:
         sentences.append(f"Before them, {ahead}.")
     if summary.evaluation is not None and summary.evaluation.counts:
         sentences.append(
-            "After them, one release of counts of held-out records by label and what it says of "
-            "them, within the same account."
+            "After them, one release of counts of held-out records by label and prediction, "
+            "within the same account."
         )
     sentences.append(guarantee_text.format_bounds(summary.record_bounds, summary.primary))
     sentences.append("Other releases from the same records add to this.")

@@ -50,13 +50,13 @@ LAWS: dict[str, LawText] = {
     ),
     "laplace-as-printed": LawText(
         sentence="Laplace noise as printed in the paper: every coordinate gets its own draw of "
-        "scale b. For a vector of d coordinates that costs √d times the ε that was asked for (same "
+        "scale b. For a vector of d coordinates that costs √d times the requested ε (same "
         "unit and relation). The run charged the real cost."
     ),
     "objective-perturbation": LawText(
-        sentence="Noise inside every party's objective, of density proportional to exp(−ε′‖b‖₂/2), "
-        "and L2 Laplace noise of scale b on the optimum that its solver certified: for what that "
-        "misses of the exact one."
+        sentence="Noise inside every party's objective, of density proportional to "
+        "exp(−ε′‖b‖₂/2), and L2 Laplace noise of scale b on the optimum that its solver "
+        "certified, which covers its distance from the exact optimum."
     ),
     "dp-sgd": LawText(
         symbol="σC",

@@ -34,15 +34,15 @@ def format_planned_synthetic(planned: PlannedSynthetic | None) -> str:
     if planned is None:
         return ""
     said = (
-        f"{planned.released}, {format_bytes(planned.vector_bytes)} a party; Δ₂ of the sum "
+        f"{planned.released}, {format_bytes(planned.vector_bytes)} per party; Δ₂ of the sum "
         f"{format_number(planned.sensitivity, 4)}; noise of standard deviation "
         f"{format_number(planned.noise, 3)} on each"
     )
     if planned.average is not None:
         said += f", the average cell holds {format_number(planned.average, 3)} records"
     said += (
-        "; on the mean over the records the noise is about "
-        f"{format_number(planned.noise_norm, 3)} long"
+        f"; noise of length about {format_number(planned.noise_norm, 3)} on the mean over the "
+        "records"
     )
     if planned.largest:
         named = ", ".join(f"{name} ({size:,} values)" for name, size in planned.largest)
@@ -56,8 +56,8 @@ def format_table(run: RunSummary) -> str:
     if table is None:
         return ""
     said = (
-        f"{table.rows:,} rows in {table.path}, drawn from {_format_released(table)} that say there "
-        f"are about {round(table.records):,} records"
+        f"{table.rows:,} rows in {table.path}, drawn from {_format_released(table)} according to "
+        f"which there are about {round(table.records):,} records"
     )
     drawn = compute_cell_noise(run)
     if table.tables and drawn and run.dimension:
@@ -83,10 +83,10 @@ _TABLE_METRICS = (
     ("the same, on independent columns", "independent_auc", None),
     ("area under the ROC curve, boosted trees on it", "tstr_trees_auc", "real_trees_auc"),
     ("accuracy, logistic regression on it", "tstr_accuracy", "real_accuracy"),
-    ("the same, on what is drawn without noise", "twin_accuracy", None),
-    ("the same, always answering the commonest label", None, "majority_accuracy"),
+    ("the same, on records drawn without noise", "twin_accuracy", None),
+    ("the same, always predicting the most common label", None, "majority_accuracy"),
 )
-_COMMONEST = "always answering the commonest label"
+_COMMONEST = "always predicting the most common label"
 
 _CLOSENESS_METRICS = (
     ("rows that equal one of them", "copies", "held_out_copies"),
@@ -110,9 +110,9 @@ def format_closeness(run: RunSummary) -> str:
     if table is None or table.membership_auc is None:
         return ""
     return (
-        "Information, and no evidence of privacy: whether a record was among them is judged by "
-        f"others by its distance to the closest row with an AUC of "
-        f"{format_number(table.membership_auc, 3)} (.5 is chance). The guarantee is the ε above."
+        "For information only, not evidence of privacy: a record's distance to the closest row "
+        "predicts whether it was among them with an AUC of "
+        f"{format_number(table.membership_auc, 3)} (0.5 is chance). The guarantee is the ε above."
     )
 
 
@@ -228,20 +228,20 @@ def find_shortcoming(
     share = format_number(metrics.accuracy, 4)
     if len(metrics.predicted_labels) == 1:
         return (
-            f"The model answers {metrics.predicted_labels[0]!r} for all of {of} (accuracy {share})"
+            f"The model predicts {metrics.predicted_labels[0]!r} for all of {of} (accuracy {share})"
         )
     if metrics.correct_records <= count and not weighted:
-        always = f"always answering {name!r} has {format_number(count / metrics.records, 4)}"
+        always = f"always predicting {name!r} has {format_number(count / metrics.records, 4)}"
         return f"The model's accuracy on {of} is {share}; {always}"
     if len(metrics.labels) == 2 and not weighted:
         rare = 1 - metrics.labels.index(name)
         given, held = sum(row[rare] for row in metrics.confusion), sum(metrics.confusion[rare])
         if given < _MIN_ANSWERED_SHARE * held:
             said = (
-                f"The model answers {metrics.labels[rare]!r} for {format_number(round(given))} of "
-                f"{of}"
+                f"The model predicts {metrics.labels[rare]!r} for {format_number(round(given))} "
+                f"of {of}"
             )
-            return f"{said}, {format_number(round(held))} of which are (accuracy {share})"
+            return f"{said}; {format_number(round(held))} of them are (accuracy {share})"
     ranks = metrics.auc is None or metrics.auc >= MIN_USEFUL_AUC
     return "" if ranks else f"The model ranks {of} hardly better than chance"
 
@@ -253,7 +253,7 @@ def format_public_test(run: RunSummary) -> str:
         return ""
     said = [f"{stats.records} public records, which cost no ε"]
     if stats.judgement is None:
-        said.append("the model says nothing finite of them")
+        said.append("the model's predictions of them are not finite")
     else:
         said += _format_metrics(stats.judgement)
     return "; ".join(said)
@@ -272,8 +272,8 @@ def _format_metrics(metrics: ClassifierMetrics | RegressionMetrics) -> list[str]
 
 
 _STATUS_TEXTS = {
-    "interrupted": "Interrupted after {rounds}. `parley run --resume` with this run's folder "
-    "continues it: nothing is released or paid for twice.",
+    "interrupted": "Interrupted after {rounds}. To continue it, use `parley run --resume` with "
+    "this run's folder: nothing is released or charged twice.",
     "budget-exhausted": "Budget exhausted after {rounds}: the run ended there and kept its last "
     "model.{reason}",
     "too-few-survivors": "Stopped after {rounds}: too few parties survived the next one.{reason}",
@@ -342,10 +342,9 @@ def format_planned_evaluation(stats: PlannedEvaluation | None) -> str:
     if stats is None:
         return ""
     return (
-        f"{stats.counts} counts of held-out records by label and what the model says of them, "
-        f"after the last round, {format_epsilon_delta(stats.epsilon, stats.delta)} of what is "
-        "charged; noise "
-        f"law {stats.law}, at most {format_number(stats.within)} records on each count with "
+        f"{stats.counts} counts of held-out records by label and prediction, after the last "
+        f"round, {format_epsilon_delta(stats.epsilon, stats.delta)} of what is charged; "
+        f"{stats.law} noise, at most {format_number(stats.within)} records on each count at "
         f"{100 * stats.confidence:g} %"
     )
 
@@ -355,24 +354,24 @@ def format_planned_simulation(stats: PlannedSimulation | None) -> str:
     if stats is None:
         return ""
     where = (
-        f"read from a file, being more than {stats.limit_mib:,} MiB (run.memory)"
+        f"read from a file, because they exceed {stats.limit_mib:,} MiB (run.memory)"
         if stats.mapped
         else "in memory"
     )
     said = (
-        f"at least {stats.data_mib:,.0f} MiB of records, {where}; about "
-        f"{stats.memory_mib:,.0f} MiB in all"
+        f"at least {stats.data_mib:,.0f} MiB of records, {where}; about {stats.memory_mib:,.0f} "
+        "MiB in total"
     )
     seconds = stats.seconds_a_round
     if seconds is None:
         return said
     return (
-        f"{said}, and {format_number(seconds, 2)} s a round on this machine beside its ledger's "
-        "disk"
+        f"{said}, and {format_number(seconds, 2)} s per round on this machine, plus disk writes "
+        "of the ledger"
     )
 
 
-_COINS = {"in-out": "whether each was there", "one-of-two": "which of two records each was"}
+_COINS = {"in-out": "whether each was present", "one-of-two": "which of two records each was"}
 
 
 def format_self_audit(run: RunSummary) -> str:
@@ -385,9 +384,10 @@ def format_self_audit(run: RunSummary) -> str:
     return (
         f"ε ≥ {format_rounded_down(found.epsilon_lower, 4)} at δ = {format_exact(of.delta)} with "
         f"{100 * found.confidence:g} % confidence ({format_scope(of)}; against {readers.short}); "
-        f"claimed there: {format_epsilon_delta(claimed.epsilon, claimed.delta)}; if its curve is "
-        f"Gaussian, ε ≥ {format_rounded_down(found.epsilon_lower_on_gaussian_curve, 4)}; "
+        f"claimed against them: {format_epsilon_delta(claimed.epsilon, claimed.delta)}; if its "
+        "curve is Gaussian, ε ≥ "
+        f"{format_rounded_down(found.epsilon_lower_on_gaussian_curve, 4)}; "
         f"{format_number(found.right)} of {format_number(found.guesses)} guesses right, of "
-        f"{format_number(found.canaries)} coins ({_COINS[found.coins]}), which show ε = "
-        f"{format_rounded_down(found.ceiling, 4)} at the most: a lower bound, no estimate"
+        f"{format_number(found.canaries)} coins ({_COINS[found.coins]}), which can show at most "
+        f"ε = {format_rounded_down(found.ceiling, 4)}: a lower bound, not an estimate"
     )

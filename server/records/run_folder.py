@@ -87,7 +87,7 @@ class WorkFolder:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RunFolderError(
-                    f"{self.path} is in use: another process works in it. End that one first."
+                    f"{self.path} is in use by another process. Stop that process first."
                 ) from None
             yield
 
@@ -207,9 +207,9 @@ class RunFolder(WorkFolder):
         known = read_text(path).strip() if path.exists() else deployment
         if known != deployment:
             raise RunFolderError(
-                f"Expected the roster that {self.path.name} was begun with (id {known[:16]}…), got "
-                f"another (id {deployment[:16]}…): a party or its keys changed since. Submit the "
-                "job anew."
+                f"Expected the roster that {self.path.name} began with (id {known[:16]}…), got "
+                f"another (id {deployment[:16]}…): a party or its keys changed. Submit the job "
+                "again."
             )
 
     @contextmanager
@@ -351,9 +351,9 @@ def locate_ledger(folder: Path, job: Job, *, given: str | None = None) -> str | 
         return given
     if "://" in job.privacy.ledger:
         raise RunFolderError(
-            f"Expected a ledger in a file, the job of {folder} names one at a URL. Nobody connects "
-            "to a URL because a folder names it. Where you know it to be yours, name it: --ledger "
-            "URL, or `parley ledger` with the URL in the folder's place."
+            f"Expected a ledger in a file, the job of {folder} names one at a URL. Parley does "
+            "not connect to a URL because a folder names it. If you know that it is yours, name "
+            "it: --ledger URL, or `parley ledger` with the URL instead of the folder."
         )
     return Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
 

@@ -187,8 +187,8 @@ def read_run(folder: Path) -> RunContent:
     if summary is None:
         if len(rounds) < rounds[-1].round and len(rounds) >= _MAX_READ // 2:
             raise RunFolderError(
-                f"{folder} has no summary and more rounds than a report adds up: resume the run, "
-                "which writes its summary when it ends."
+                f"{folder} has no summary, and more rounds than a report can add up. Resume the "
+                "run: it writes its summary when it ends."
             )
         try:
             summary = build_partial_summary(folder, load_run_job(folder), rounds)
@@ -223,7 +223,7 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
     """
     path = folder / "rounds.jsonl"
     if not path.exists():
-        return (), ("rounds.jsonl is missing: the report has the summary only.",)
+        return (), ("rounds.jsonl is missing: the report has only the summary.",)
     rounds: dict[int, RoundLine] = {}
     torn: JsonRecordError | None = None
     number = 0
@@ -250,7 +250,7 @@ def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:
         raise RunFolderError(f"Expected to read {path}, got: {describe_cause(error)}.") from error
     remarks: tuple[str, ...] = ()
     if torn is not None:
-        remarks += (f"{_TORN} (line {number}) is torn; it is left out.",)
+        remarks += (f"{_TORN} (line {number}) is incomplete; it is left out.",)
     if every > 1:
         remarks += (f"rounds.jsonl has {count:,} lines; every {every}th is shown.",)
     return tuple(rounds[each] for each in sorted(rounds)), remarks

@@ -42,8 +42,8 @@ class SessionFolder(WorkFolder):
             RunFolderError: it exists and is not empty, or cannot be written.
         """
         instead = (
-            "Choose another, or go on with that session: Session(resume={0!r}), "
-            "parley query --resume {0}."
+            "Choose another, or resume that session: Session(resume={0!r}), parley query "
+            "--resume {0}."
         )
         path, run_id = create_folder(
             out, Path("runs"), "queries", main_file=cls.main_file, remedy=instead

@@ -120,7 +120,7 @@ def build_evaluation(
     plan, released = stage.plan, outcome.progress.ahead.get(EVALUATION, {})
     summed = released.get("survivors", 0)
     within = estimate_count_noise(plan, summed or plan.parties)
-    found: dict[str, Any] = {"reason": reason or "the rounds did not all run"}
+    found: dict[str, Any] = {"reason": reason or "not all rounds ran"}
     if released:
         counted = cast("HeldOutCounts", stage.algorithm(outcome.progress.state))
         found = _evaluate_counts(counted, outcome.progress.state["counts"], within)

@@ -225,8 +225,8 @@ def _find_parties(
     theirs = parties.first.schema
     if schema and theirs != schema:
         raise JobError(
-            "Expected data.schema (or data.test-schema) to mean what the parties' schema means "
-            f"(digest {theirs[:12]}), got {schema[:12]}: give the server a copy of their file."
+            "Expected data.schema (or data.test-schema) to mean the same as the parties' schema "
+            f"(digest {theirs[:12]}), got {schema[:12]}. Give the server a copy of their file."
         )
     return parties
 
@@ -242,19 +242,20 @@ def _check_deployment(job: Job, deployment: Deployment) -> None:
     count = len(deployment.parties)
     if job.parties.count != count:
         raise JobError(
-            f"Expected parties.count = {count}, the parties of this deployment, got "
-            f"{job.parties.count} (--set parties.count={count})."
+            f"Expected parties.count = {count}, the number of parties of this deployment, got "
+            f"{job.parties.count}. Use --set parties.count={count}."
         )
     if count < 2:
         raise JobError("Expected at least 2 parties to mask with each other, got 1.")
     if job.run.faults:
         raise JobError(
-            f"Expected no run.faults with real parties (they are the fast engine's), got "
-            f"{job.run.faults!r}."
+            "Expected no run.faults with real parties (only the fast engine simulates them), "
+            f"got {job.run.faults!r}."
         )
     if job.privacy.has_private_sizes and job.parties.min_records == "auto":
         raise JobError(
-            "Expected parties.min-records, a public number that stands for every party's records, "
-            f"with privacy.unit = {job.privacy.unit!r} and {job.privacy.neighbouring} neighbours, "
-            "got 'auto': the parties' own numbers are private, and asked of nobody."
+            "Expected parties.min-records, a public number that stands for every party's "
+            f"records, with privacy.unit = {job.privacy.unit!r} and {job.privacy.neighbouring} "
+            "neighbours, got 'auto': the parties' own numbers are private, and the server never "
+            "asks for them."
         )

@@ -63,8 +63,8 @@ def format_served_name(job: Job) -> str:
     """
     if not get_dataset_name(job):
         raise JobError(
-            "Expected data.source or privacy.dataset, the name that the parties serve the data "
-            "under, got neither."
+            "Expected data.source or privacy.dataset, the name under which the parties serve "
+            "the data, got neither."
         )
     plain = re.sub(r"[^A-Za-z0-9._-]+", "-", get_dataset_name(job)).strip("-._")[-63:]
     return plain.lstrip("-._") or "data"

@@ -108,8 +108,8 @@ class QuerySession:
         own = (self.budget.name, f"{self.folder.run_id}/")
         if any(not each.entry.dataset.startswith(own) for each in self.list_charged()):
             raise QueryError(
-                f"Expected the records that the session began with, got others, which are "
-                f"{self.budget.name!r} in its ledger: begin another session."
+                "Expected the records that the session began with, got others, which are "
+                f"{self.budget.name!r} in its ledger. Begin another session."
             )
         lines = self.folder.load_answers()
         committed = [each.entry.index for each in self.list_charged()]
@@ -126,8 +126,8 @@ class QuerySession:
             return [ReleasedBatch(**line) for line in lines]
         except TypeError as error:
             raise LedgerCorrupt(
-                f"Expected the answers of this version of Parley in {self.folder.path}, got lines "
-                "with other keys: begin another session with the same ledger."
+                f"Expected answers of this version of Parley in {self.folder.path}, got lines "
+                "with other keys. Begin another session with the same ledger."
             ) from error
 
     def list_charged(self) -> tuple[RecordedEntry, ...]:

@@ -143,8 +143,8 @@ class PartyCohort:
             parties = parties - set(self.server.adverts.unrevealed)
         withheld = ", ".join(self.party_states.list_names(self.server.adverts.unrevealed))
         raise TooFewSurvivors(
-            f"Expected every party that committed to a nonce to reveal it, got a set-up in which "
-            f"one did not, {_MAX_SETUPS} times: {withheld}."
+            f"Expected every party that committed to a nonce to reveal it, got {_MAX_SETUPS} "
+            f"set-ups in which one did not: {withheld}."
         )
 
     def _request_commitments(self, parties: set[int]) -> set[int]:
@@ -190,7 +190,7 @@ class PartyCohort:
         number = self._wire_round
         for index in sorted(self.server.blamed - set(self.declined)):
             (name,) = self.party_states.list_names([index])
-            _log.warning("%s takes no further part: it shared out what opens nothing.", name)
+            _log.warning("%s is excluded from the run: it sent shares that unmask nothing.", name)
             self.declined[index] = Reason.PROTOCOL
         asked = (self._joined - set(self.declined)) & set(self.transport.online())
         self.party_states.set_stage("vectors", round_number=plan.round_number)
@@ -283,8 +283,8 @@ class PartyCohort:
                 )
         if plan.min_survivors > len(arrived):
             raise TooFewSurvivors(
-                f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of the "
-                f"{len(plans)} parties asked."
+                f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of {len(plans)} "
+                "parties."
             )
         return self.server.survivors
 
@@ -314,11 +314,11 @@ class PartyCohort:
         others = [i for i, why in self._responses.refused.items() if why is Reason.OTHER_SURVIVORS]
         if others and heard < self.server.run.min_survivors:
             raise TooFewSurvivors(
-                f"Expected >= {self.server.run.min_survivors} parties to open the sum, got "
-                f"{heard}: {len(others)} opened this round's release before, in a sum over other "
-                "parties, and the difference would be the contributions of a few. Go on with the "
-                "run when the same parties are there as then, or start the job as a new run: that "
-                "is another release, which every party charges by itself."
+                f"Expected >= {self.server.run.min_survivors} parties to unmask the sum, got "
+                f"{heard}: {len(others)} unmasked this round's release before, in a sum over "
+                "other parties. The difference between the sums would be the contributions of a "
+                "few. Resume the run when the same parties are online, or start the job as a "
+                "new run: that is another release, which every party charges itself."
             )
 
     def _build_sum(

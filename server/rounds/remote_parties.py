@@ -305,14 +305,14 @@ _EQUAL_FACTS: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (
     (
         lambda own: own.schema,
         12,
-        "Expected one schema at every party (names, ranges and categories of columns, and the "
-        "label's meaning), got digests {}. Give every party the same schema file.",
+        "Expected the same schema at every party (names, ranges and categories of columns, and "
+        "the label's meaning), got digests {}. Give every party the same schema file.",
     ),
     (
         lambda own: own.map,
         12,
-        "Expected one map of features at every party, got digests {}. Give every party the same "
-        "version of Parley and, for a map of your own, the same code and weights.",
+        "Expected the same feature map at every party, got digests {}. Give every party the "
+        "same version of Parley and, for a map of your own, the same code and weights.",
     ),
 )
 """What must be equal at all parties, how many characters of it are shown, and the error."""

@@ -144,8 +144,8 @@ def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: st
             replace(each, index=recorded.entry.index) for each in planned[at]
         ]:
             raise JobError(
-                f"Expected the plan that round {recorded.entry.index} of run {run_id} was "
-                "released under, got one that differs: its job.toml or its data were changed."
+                f"Expected the plan under which round {recorded.entry.index} of run {run_id} was "
+                "released, got another: its job.toml or its data were changed."
             )
         if recorded.entry.key.unit is not stage.plan.primary.unit:
             continue  # The outcome is the same in every budget.

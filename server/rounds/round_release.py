@@ -47,8 +47,8 @@ def reserve_release(ledger: Ledger, entries: Sequence[LedgerEntry]) -> tuple[Rel
     if made is not None:
         raise LedgerCorrupt(
             f"Expected the checkpoint of release {made.index} of run {made.run_id!r}, which the "
-            "ledger committed, got none: it was removed. The run can't go on without releasing "
-            "the same again."
+            "ledger committed, got none: it was removed. The run cannot resume without making "
+            "the same release again."
         )
     return held
 

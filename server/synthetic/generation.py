@@ -58,12 +58,12 @@ def draw_rows(
         if algorithm.columns and algorithm.columns != tuple(
             each.size for each in build_coded_columns(schema)
         ):
-            raise ValueError("Expected a schema of the columns that were summed, got others.")
+            raise ValueError("Expected a schema of the summed columns, got others.")
         return row.draw(algorithm, schema, tensors, rows, seed)
     if not can_draw(algorithm):
         raise ValueError(
-            f"Expected a run of {', '.join(GENERATORS)}, or a network whose module has the method "
-            f"drawn(labels, generator), which make rows, got {algorithm.kind}."
+            f"Expected a run of {', '.join(GENERATORS)}, or a network whose module has the "
+            f"method drawn(labels, generator), got {algorithm.kind}: it makes no rows."
         )
     return _draw_network(algorithm.model, schema, tensors["theta"], rows, seed)
 
@@ -89,7 +89,7 @@ def generate_synthetic(
         tensors, total = row.fit(counted, parsed, settings, released)
     except ValueError as error:
         raise GenerationError(
-            f"No synthetic table: {error} What the release cost stays charged."
+            f"No synthetic table: {error} The cost of the release stays charged."
         ) from error
     rows = max(round(total), 1) if settings.rows == "auto" else settings.rows
     name = get_file_name(parsed)

@@ -151,7 +151,7 @@ def _find_factor_bound(inputs: MethodInput) -> Finding:
     )
     note = f"shape p = {shape_p(noise.law, kept, 1.0):.2g}"
     if own < _SHAPE_ALPHA:
-        note += "; the residuals have not the law's shape"
+        note += "; the residuals do not have the distribution's shape"
     return Finding(
         epsilon_lower=epsilon,
         # Valid for any part of the sensitivity that the canaries reach: there is less noise than
@@ -278,7 +278,9 @@ METHODS: dict[str, AuditMethod] = {
         choose_event=_choose_profile_event,
     ),
     "factor": AuditMethod(
-        assumption="shape of the law", is_applicable=has_bare_noise, find_bound=_find_factor_bound
+        assumption=("shape of the distribution"),
+        is_applicable=has_bare_noise,
+        find_bound=_find_factor_bound,
     ),
     "white": AuditMethod(
         assumption="none", is_applicable=has_bare_noise, find_bound=_check_whiteness

@@ -263,7 +263,7 @@ def _check_request(job: Job, unit: Unit, stage: str) -> None:
     if not job.run.in_process:
         raise AuditError(
             f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
-            "records in thousands of worlds, and is never part of a deployment."
+            "records in thousands of trials, and is never part of a deployment."
         )
     units = [each.unit for each in job.budgets]
     if unit not in units:

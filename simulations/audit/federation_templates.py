@@ -294,7 +294,7 @@ def _keep_sampling(job: Job) -> dict[str, Any]:
         if least == "auto":
             raise AuditError(
                 "Expected parties.min-records with dp-sgd.batch-size, got 'auto': the sampling "
-                "rate is the one over the other."
+                "rate is batch-size / min-records."
             )
         rate = settings.batch_size / least
     steps: Any = settings.local_steps

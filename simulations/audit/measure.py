@@ -354,8 +354,8 @@ def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> Au
     wrong = [name for name in effort.attacks if name not in TRAININGS]
     if wrong or effort.methods or not effort.attacks:
         raise AuditError(
-            f"Expected attacks on the released model alone ({', '.join(TRAININGS)}), by their own "
-            f"methods, got {', '.join([*wrong, *effort.methods]) or 'none'}."
+            f"Expected only attacks on the released model ({', '.join(TRAININGS)}), with their "
+            f"own methods, got {', '.join([*wrong, *effort.methods]) or 'none'}."
         )
     if not job.run.in_process:
         raise AuditError(

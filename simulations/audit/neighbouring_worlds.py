@@ -194,13 +194,13 @@ def _check_removed(target: AuditTarget, own: int) -> None:
     if target.unit is Unit.PARTY:
         if target.plan.shared_guarantee is not None:
             raise AuditError(
-                "Expected noise on the sum where a party is removed, got noise in shares: who is "
-                "absent adds no share, and how many are there is known."
+                "Expected noise on the sum if a party is removed, got noise in shares: an "
+                "absent party adds no share, and the number of parties is known."
             )
     elif own >= target.shape.records:
         raise AuditError(
-            f"Expected more than {own} records of a party, of which those of one {target.unit} are "
-            "removed."
+            f"Expected more than {own} records of a party, because those of one {target.unit} "
+            "are removed."
         )
 
 
@@ -243,7 +243,7 @@ def _build_record(target: AuditTarget, *, crowd: bool = False) -> NeighbouringWo
     inside = world(one, first)
     if target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         if shape.records < 2:
-            raise AuditError("Expected 2 records of a party or more, of which one is removed.")
+            raise AuditError("Expected at least 2 records of a party, because one is removed.")
         outside = PartyBlock(
             features=rows[1:],
             labels=labels[1:],

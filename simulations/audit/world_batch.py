@@ -176,7 +176,7 @@ def _collect_responses(
     answer = session.answer(plan, state)
     if answer.refused or answer.failed:
         why = next(iter(answer.refused.values()), "no certificate")
-        raise AuditError(f"Expected every party of every world to answer, got: {why}.")
+        raise AuditError(f"Expected every party of every trial to answer, got: {why}.")
     return answer.encoded.reshape(-1, parties, plan.dimension), answer.weights
 
 

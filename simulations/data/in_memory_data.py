@@ -102,7 +102,7 @@ def _infer_frame_schema(
     if label is not None and own - {"", label}:
         got = f"label = {label!r}"
         raise DataError(
-            "no label beside a pair (X, y), of which y is the label",
+            "no label together with a pair (X, y), in which y is the label",
             got,
             path=get_source_name(frames[0]),
         )

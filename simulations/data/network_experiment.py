@@ -170,8 +170,8 @@ def build_network_experiment(
         return replace(experiment, components=load_public_components(job, features=features))
     if len(test_rows) < width:
         raise JobError(
-            f"Expected at least {width} held-out records to take {width} public components from, "
-            f"got {len(test_rows)}."
+            f"Expected at least {width} held-out records for computing {width} public "
+            f"components, got {len(test_rows)}."
         )
     held = test_rows.astype(np.float64)
     return replace(experiment, components=compute_components(held.T @ held, width))

@@ -35,8 +35,8 @@ def split_test(records: int, test_fraction: float, rng: np.random.Generator) -> 
     tests = round(records * test_fraction)
     if records - tests < 1:
         raise PartitionError(
-            f"Expected a record to train on, got {records} of which {tests} are for testing:"
-            " lower test-fraction."
+            f"Expected a record to train on, got {records}, {tests} of them for testing. Lower "
+            "data.test-fraction."
         )
     order = rng.permutation(records)
     return np.sort(order[tests:]), np.sort(order[:tests])
@@ -64,13 +64,13 @@ def split_by_sizes(
 ) -> list[Rows]:
     """Split at random, with `sizes[j]` records for party j; records beyond their sum are unused."""
     if len(sizes) != parties:
-        raise PartitionError(f"Expected {parties} sizes, one a party, got {len(sizes)}.")
+        raise PartitionError(f"Expected {parties} sizes, one per party, got {len(sizes)}.")
     if min(sizes) < 1:
         raise PartitionError(f"Expected sizes of at least 1, got {min(sizes)}.")
     if sum(sizes) > len(values):
         raise PartitionError(
-            f"Expected sizes that sum to at most {len(values)} records, got {sum(sizes)}:"
-            " lower the sizes or test-fraction."
+            f"Expected sizes that sum to at most {len(values)} records, got {sum(sizes)}. Lower "
+            "the sizes or data.test-fraction."
         )
     return _check_sizes(_cut_rows(rng.permutation(len(values)), list(sizes)), min_records)
 
@@ -86,8 +86,8 @@ def split_by_column(
     names, owner = np.unique(values, return_inverse=True)
     if parties != len(names):
         raise PartitionError(
-            f"Expected {parties} values in the column, one a party, got {len(names)}."
-            f" Use `--set parties.count={len(names)}`."
+            f"Expected {parties} values in the column, one per party, got {len(names)}. Use "
+            f"`--set parties.count={len(names)}`."
         )
     order = np.argsort(owner, kind="stable")
     parts = _cut_rows(order, np.bincount(owner, minlength=len(names)).tolist())
@@ -114,8 +114,8 @@ def split_dirichlet(
     labels, label_of = np.unique(values, return_inverse=True)
     if len(labels) > 1000:
         raise PartitionError(
-            f"Expected at most 1000 distinct labels to skew, got {len(labels)}: use iid for"
-            " targets that are numbers."
+            f"Expected at most 1000 distinct labels to skew, got {len(labels)}. Use iid for "
+            "numeric targets."
         )
     sizes = _compute_equal_sizes(len(values), parties, min_records)
     pools = [rng.permutation(np.flatnonzero(label_of == k)) for k in range(len(labels))]
@@ -157,8 +157,8 @@ def _compute_equal_sizes(records: int, parties: int, min_records: int) -> list[i
         helps += [f"`--set parties.min-records={each}`"] if each else []
         typed = f" Use {', or '.join(helps)}." if helps else ""
         raise PartitionError(
-            f"Expected at least {_format_count(least)} a party, got {_format_count(records)} for "
-            f"{parties} parties, {each} each. A lower data.test-fraction leaves more.{typed}"
+            f"Expected at least {_format_count(least)} per party, got {_format_count(records)} "
+            f"for {parties} parties, {each} each. A lower data.test-fraction leaves more.{typed}"
         )
     quotient, remainder = divmod(records, parties)
     return [quotient + (party < remainder) for party in range(parties)]

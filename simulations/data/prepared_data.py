@@ -122,7 +122,7 @@ class PreparedData:
         with _open_inside(folder, "facts.json") as file:
             facts = json.load(file)
         if (place := facts.pop("place")) != name:
-            raise ValueError(f"they were kept as {place}, for other data")
+            raise ValueError(f"they were stored as {place}, for other data")
         digests = facts.pop("digests")
         if whole and digests != (found := _compute_digests(folder)):
             changed = [f"{each}.npy" for each in _ARRAYS if digests.get(each) != found[each]]
@@ -132,7 +132,7 @@ class PreparedData:
         data = cls(**arrays, **{**facts, **named})
         counts = {len(data.rows), len(data.labels), int(data.sizes.sum())}
         if data.rows.ndim != 2 or len(counts) > 1 or int(data.sizes.min(initial=0)) < 0:
-            raise ValueError("expected as many rows as labels, and as parties hold; got others")
+            raise ValueError("expected as many rows as labels, and as the parties hold; got others")
         return data
 
     def compute_digest(self, first: int, last: int) -> str:

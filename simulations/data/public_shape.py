@@ -48,8 +48,8 @@ def get_public_shape(job: Job) -> PublicShape:
         schema = load_schema(job.data.data_schema)
     else:
         raise JobError(
-            f"Expected data.schema to plan for data.source = {source!r} (it says how many columns "
-            "there are), got none."
+            f"Expected data.schema to plan for data.source = {source!r}, got none: it determines "
+            "the number of columns."
         )
     check_label(schema, job.label_kind(schema.classes))
     if source:  # without one, parties may be real: they name their own columns
@@ -68,9 +68,9 @@ def check_own_schema(job: Job) -> None:
     source, schema = job.data.source, job.data.data_schema
     if source in BUNDLED and schema:
         raise JobError(
-            f"Expected data.source = the records that data.schema = {schema!r} is for, got the "
-            f"bundled {source!r}, which has its own schema. To plan without records, leave "
-            "data.source empty."
+            f"Expected data.source = the records of data.schema = {schema!r}, got the bundled "
+            f"{source!r}, which has its own schema. To plan without records, leave data.source "
+            "empty."
         )
 
 
@@ -172,13 +172,13 @@ def _find_min_records(job: Job) -> tuple[int, str]:
         smallest, origin = train // job.parties.count, "equal shares of the training records"
     else:
         raise JobError(
-            "Expected parties.min-records, the public least number of records a party holds, to "
+            "Expected parties.min-records, the public minimum number of records per party, to "
             "plan without the data (--set parties.min-records=200, if it is 200); got 'auto'."
         )
     if smallest < 1:
         raise JobError(
             f"Expected a training record for every party, got {total} records for "
-            f"{job.parties.count}: use a smaller parties.count."
+            f"{job.parties.count} parties. Use a smaller parties.count."
         )
     return smallest, origin
 

@@ -79,12 +79,12 @@ def read_sources(
         return (*_load_bundled_records(job, rng), None)
     if data.source in MEMORY:
         raise JobError(
-            f"Expected the data of a job with data.source = {data.source!r}: parley.run(job, "
-            "data=…) hands them over, also with resume."
+            f"Expected the data of a job with data.source = {data.source!r}. Pass them with "
+            "parley.run(job, data=…), also with resume."
         )
     if not data.data_schema:
         if not (data.query or data.has_several_files or Path(data.source).is_file()):
-            raise DataError("a file", "nothing there (check data.source)", path=data.source)
+            raise DataError("a file", "no such file (check data.source)", path=data.source)
         asked = " --query …" if data.query else ""
         raise JobError(
             f"Expected data.schema with data.source = {data.source!r}, got none. "
@@ -114,8 +114,8 @@ def _join_parties(
     parts = [read_records(source, schema, kind, division=divided) for source in sources]
     if len(parts) != job.parties.count:
         raise JobError(
-            f"Expected parties.count = {len(parts)}, the number of files that "
-            f"{job.data.source} names, got {job.parties.count}: --set parties.count={len(parts)}."
+            f"Expected parties.count = {len(parts)}, the number of files that match "
+            f"{job.data.source}, got {job.parties.count}. Use --set parties.count={len(parts)}."
         )
     joined = Records(
         features=np.concatenate([part.features for part in parts]),
@@ -159,8 +159,8 @@ def check_source_named(job: Job) -> None:
     if not data.source:
         given = f" with data.schema = {data.data_schema!r}" if data.data_schema else ""
         raise JobError(
-            f"Expected data.source{given}, got none. It names the records: a file, a glob with one "
-            f"file a party, a database, or a bundled source ({', '.join(BUNDLED)})."
+            f"Expected data.source{given}, got none. It names the records: a file, a glob with "
+            f"one file per party, a database, or a bundled source ({', '.join(BUNDLED)})."
         )
     check_own_schema(job)
 

@@ -105,8 +105,8 @@ def cache_rows_at(
         data = prepare()
         if is_unchanged is not None and not is_unchanged():  # The rows would get other rows' name.
             raise JobError(
-                "Expected the files of the data to stay as they are while they are read, got "
-                "others at the end. Nothing was kept: run it again."
+                "Expected the data files to stay the same while they are read, got others at "
+                "the end. Nothing was stored. Run it again."
             )
         try:
             with _create_temporary_folder(path.parent) as begun:
@@ -118,7 +118,7 @@ def cache_rows_at(
                         raise
         except OSError as error:
             raise JobError(
-                f"Expected room to keep the rows in {path}: {describe_cause(error)}"
+                f"Expected space to store the rows in {path}: {describe_cause(error)}"
             ) from error
     return _load_cached(path)
 
@@ -147,9 +147,9 @@ def _load_cached(path: Path) -> PreparedData:
         return PreparedData.load(path, whole=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
-            f"Expected the rows that an earlier run of yours kept in {path}: "
-            f"{describe_cause(error)}. Remove that folder, or name another in "
-            "run.prepared, and they are prepared again."
+            f"Expected the rows that an earlier run of yours stored in {path}: "
+            f"{describe_cause(error)}. Remove that folder, or name another in run.prepared, to "
+            "prepare them again."
         ) from error
 
 

@@ -240,7 +240,7 @@ def simulate(
     job = job.resolve_auto(experiment.federation, experiment.data.classes)
     if folder is not None and folder.schema not in {"", experiment.data.schema}:
         raise JobError(
-            f"Expected the schema that {folder.path.name} was begun with (its schema.toml), got "
+            f"Expected the schema that {folder.path.name} began with (its schema.toml), got "
             "another."
         )
     hidden = None

@@ -117,7 +117,10 @@ def parse_faults(script: str, *, seed: int = 0) -> FaultScript:
             raise FaultScriptError(f"Expected a fraction in [0, 1] in {text!r}.")
         stage = match["stage"]
         if stage is not None and match["kind"] == "decline":
-            raise FaultScriptError(f"Expected no stage: who declines sends nothing; got {text!r}.")
+            raise FaultScriptError(
+                "Expected no stage with decline, because a declining party sends nothing; got "
+                f"{text!r}."
+            )
         if match["last"] and int(match["last"]) < int(match["first"]):
             raise FaultScriptError(f"Expected rounds from low to high, got {text!r}.")
         if stage is not None and stage not in _STAGES:

@@ -224,7 +224,7 @@ class BlockCohort:
 def _check_none(failed: Collection[int]) -> None:
     if failed:
         raise PartyFailed(
-            "A party could not certify its local optimum: the release is given up, nothing was "
-            "opened, and its charge stands. A larger model.lambda or "
+            "A party could not certify its local optimum: the release is abandoned, nothing was "
+            "unmasked, and its charge stays. A larger model.lambda or "
             "algorithm.relative-tolerance makes certification easier."
         )

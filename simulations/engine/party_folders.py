@@ -47,8 +47,8 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
     """
     if job.data.blocks:
         raise JobError(
-            "Expected no data.blocks with parties that are made here, whose rows are prepared, got "
-            "some: run.engine = 'fast', or real parties with a block-column."
+            "Expected no data.blocks with parties that are created here, whose rows are "
+            "prepared, got some. Use run.engine = 'fast', or real parties with a block-column."
         )
     experiment = experiment or load_experiment(job)
     job = job.resolve_auto(experiment.federation, experiment.data.classes)

@@ -79,7 +79,7 @@ def split_evenly(parties: int, workers: int) -> list[tuple[int, int]]:
 def check_digest(actual: str, expected: str) -> None:
     """Raise ValueError if records are not those that were sharded."""
     if actual != expected:
-        raise ValueError("others, of another digest")
+        raise ValueError("others, with another digest")
 
 
 def check_array(array: Any, expected: NDArray[Any], shard: Shard) -> None:
@@ -291,7 +291,9 @@ def _check(given: Any, total: Ring, kept: int, shard: Shard) -> None:
     check_array(given.total, total, shard)
     check_array(given.kept, np.zeros((kept, len(total)), total.dtype), shard)
     if not all(0 <= party < shard.last - shard.first for party in given.failed):
-        raise WrongAnswer(f"Expected failed parties of the worker's own, got {given.failed!r:.80}.")
+        raise WrongAnswer(
+            f"Expected failed parties among the worker's own, got {given.failed!r:.80}."
+        )
 
 
 def _select_own(request: SumRequest, shard: Shard) -> dict[str, Any]:

@@ -50,14 +50,14 @@ SIMULATION_ONLY = (
 )
 
 _DRAFTED = (
-    "The schema was read off the records, and no ε covers that. Before anything is released, "
-    "replace its ranges, centres and categories by public knowledge, and delete its line "
-    "drafted = true."
+    "The schema was inferred from the records, and no ε covers that. Before anything is "
+    "released, replace its ranges, centres and categories by public knowledge, and delete its "
+    "line drafted = true."
 )
 _DIVERGED = (
-    "The model diverged: its loss on the training records is not finite. Records whose gradient is "
-    "not finite add zero, so that nothing tells of them. A smaller learning rate, or a model that "
-    "is finite on every row, helps."
+    "The model diverged: its loss on the training records is not finite. Records with a "
+    "gradient that is not finite add zero, so that nothing reveals them. Use a smaller learning "
+    "rate, or a model that is finite on every row."
 )
 
 
@@ -109,8 +109,8 @@ def _list_warnings(summary: RunSummary) -> list[str]:
     noise = summary.primary.noise
     if summary.primary.delta > summary.primary.delta_budget:
         advice.append(
-            f"δ = {format_exact(summary.primary.delta_budget)} was asked for; the rounded "
-            "l2-laplace noise is pure but for its sampler's distance, stated as δ = "
+            f"δ = {format_exact(summary.primary.delta_budget)} was requested. The rounded "
+            "l2-laplace noise is pure except for its sampler's distance, stated as δ = "
             f"{format_rounded_up(summary.primary.delta, 3)}. laplace-l1 keeps δ = 0 to the last "
             "bit."
         )
@@ -118,12 +118,12 @@ def _list_warnings(summary: RunSummary) -> list[str]:
         advice.append("The noise was seeded: repeat without a seed before anything is released.")
     if summary.primary.delta * sum(summary.records_by_party) >= 1:
         advice.append(
-            f"δ = {format_rounded_up(summary.primary.delta)} is not small against 1/N for N = "
-            f"{sum(summary.records_by_party)} records: a mechanism that shows one record in "
-            "full can meet it. Choose privacy.delta well below 1/N."
+            f"δ = {format_rounded_up(summary.primary.delta)} is not small compared with 1/N for "
+            f"N = {sum(summary.records_by_party)} records: a mechanism that reveals one record "
+            "in full can satisfy it. Choose privacy.delta well below 1/N."
         )
     if summary.parties == 1:
-        advice.append("One party: the centralised case, nobody hides in a sum of one.")
+        advice.append("One party: this is the centralised case, in which a sum hides no one.")
     return advice
 
 

@@ -101,7 +101,7 @@ def _list_changes(job: Job, federation: Federation) -> Iterator[tuple[str, list[
         max_records=2 * federation.max_records,
         total_records=2 * federation.total_records,
     )
-    yield f"twice the records a party (now at least {federation.min_records})", [], more
+    yield f"twice the records per party (now at least {federation.min_records})", [], more
     parties = replace(
         federation, parties=2 * federation.parties, total_records=2 * federation.total_records
     )
@@ -122,7 +122,7 @@ def _list_changes(job: Job, federation: Federation) -> Iterator[tuple[str, list[
         ("secure-aggregation.corrupt=0", "if no party colludes with the server"),
         (f"secure-aggregation.min-survivors={federation.parties}", "if no party may drop out"),
         ("privacy.noise-point=share", "shares, which add up to one noise"),
-        ("privacy.noise-point=server", "trusts the server with the bare sum"),
+        ("privacy.noise-point=server", "trusts the server with the sum without noise"),
     ):
         yield f"`--set {key}` ({why})", [key], federation
 
@@ -146,8 +146,8 @@ def describe_noise_remedy(
     kept = int(columns / needed**2)
     if columns >= _MANY_COLUMNS and kept > 1:
         fewer = (
-            f". Of {columns} columns keep those that tell most ({_IGNORE}): with {kept} it is "
-            f"{needed:.2g} times as small"
+            f". Of {columns} columns keep the most informative ones ({_IGNORE}): with {kept} it "
+            f"is {needed:.2g} times smaller"
         )
     while 2 * epsilon <= MAX_EPSILON:
         epsilon *= 2
@@ -159,12 +159,13 @@ def describe_noise_remedy(
             continue
         if times >= needed:
             return (
-                f"The noise of ε = {format_exact(job.privacy.epsilon)} ({scope}) is too large for "
-                f"{records}: `parley run … --set {key}` makes it {times:.2g} times as small{fewer}"
+                f"The noise of ε = {format_exact(job.privacy.epsilon)} ({scope}) is too large "
+                f"for {records}: `parley run … --set {key}` makes it {times:.2g} times "
+                f"smaller{fewer}"
             )
     return (
         f"No ε up to {format_exact(MAX_EPSILON)} ({scope}) is enough for {records}: about "
-        f"{needed / times:.2g} times as many a party would be, at ε = "
+        f"{needed / times:.2g} times as many per party would be, at ε = "
         f"{format_exact(epsilon)}{fewer}"
     )
 

@@ -91,7 +91,7 @@ def recommend_changes(
         return _join_sentences(wrong), further
     better = f"The non-private model is better{_format_metrics(twin)}"
     if job.model.learns == "network":
-        better += ": noise, clipping and the number of steps lie between them"
+        better += ": noise, clipping and the number of steps make the difference"
     return _join_sentences(wrong, better, _describe_remedy(summary, job, experiment, lost)), further
 
 
@@ -118,8 +118,8 @@ def _describe_too_few(evaluation: ClassifierMetrics | RegressionMetrics | None) 
     if low > evaluation.most_common_label[1] / records:
         return ""
     return (
-        f"{records} held-out records are too few to tell a good model from a poor one: on others "
-        f"its accuracy may be {format_number(low, 2)} to {format_number(high, 2)}"
+        f"{records} held-out records are too few to distinguish a good model from a poor one: on "
+        f"others its accuracy may be {format_number(low, 2)} to {format_number(high, 2)}"
     )
 
 
@@ -155,7 +155,7 @@ def _list_class_weights(
     if not rare or not is_accepted_here(job, world, [key]):
         return []
     named = ", ".join(map(repr, rare))
-    return [f"It never answers {named}: `parley run … --set '{key}'` does."]
+    return [f"It never predicts {named}: `parley run … --set '{key}'` does."]
 
 
 def _describe_remedy(
@@ -186,7 +186,7 @@ def _list_further_advice(summary: RunSummary, job: Job, experiment: Experiment) 
         found.append(f"By the formulas of `parley plan` the noise would be smaller: {ways}.")
     if (keys := _find_off_rule_keys(job, experiment)) and is_accepted_here(job, experiment, keys):
         found.append(
-            f"`parley run … {format_settings(keys)}` makes the steps that this budget buys."
+            f"`parley run … {format_settings(keys)}` makes the steps that this budget pays for."
         )
     return [each for each in found if each]
 
@@ -202,11 +202,11 @@ def _describe_smallest_party(summary: RunSummary, job: Job, experiment: Experime
     name = repr(names[least]) if names else str(least)
     held = f"{sizes[least]} record{'' if sizes[least] == 1 else 's'}"
     key = "parties.weights=size"
-    weigh = f", or weigh parties by their records (`--set {key}`)"
+    weigh = f", or weight parties by their records (`--set {key}`)"
     return (
-        f"Party {name} holds {held}, half of the parties {others:.0f} or more. With equal weights "
-        "the smallest party sets the noise: leave its records out of the data"
-        f"{weigh if is_accepted_here(job, experiment, [key]) else ''}."
+        f"Party {name} holds {held}, half of the parties {others:.0f} or more. With equal "
+        "weights the smallest party determines the noise: leave its records out of the "
+        f"data{weigh if is_accepted_here(job, experiment, [key]) else ''}."
     )
 
 
@@ -360,8 +360,8 @@ def _describe_curve_epsilon(job: Job, experiment: Experiment) -> str:
         key = f"privacy.epsilon={format_exact(epsilon)}"
         if _is_spline_chosen(job, experiment, key) and is_accepted_here(job, experiment, [key]):
             return (
-                "So little signal is learned from columns as they are; where curves (hats) begin "
-                f"to pay: `parley run … --set {key}`"
+                "This little signal is learned from columns as they are. Curves (hats) begin to "
+                f"pay with `parley run … --set {key}`"
             )
     return ""
 
@@ -372,8 +372,8 @@ def _describe_schema_review(experiment: Experiment) -> str:
     unread = [name for name in schema.columns if name not in schema.used]
     left = f" and columns that it ignores ({', '.join(map(repr, unread[:5]))})" if unread else ""
     return (
-        "These columns, as the schema reads them, do not tell what is asked: look there for ranges "
-        f"far wider than the values{left}"
+        "These columns, as the schema reads them, do not predict the label: look in the schema "
+        f"for ranges far wider than the values{left}"
     )
 
 
@@ -393,7 +393,7 @@ def _describe_threshold(evaluation: ClassifierMetrics | RegressionMetrics | None
     best = min(useful, key=lambda row: abs(row.positive - share))
     return (
         f"It does rank (AUC {format_number(evaluation.auc, 3)}): `parley predict RUN ROWS "
-        f"--threshold {best.least:g}` answers {evaluation.labels[1]!r} for "
+        f"--threshold {best.least:g}` predicts {evaluation.labels[1]!r} for "
         f"{format_number(best.positive, 3)} of them, with precision "
         f"{format_number(best.precision, 3)} and recall {format_number(best.recall, 3)}"
     )

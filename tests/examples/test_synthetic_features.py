@@ -92,7 +92,7 @@ def test_records_read_by_the_schema_that_made_them_and_real_parties_make_the_sam
     assert 0.3 < table.membership_auc < 0.7
     page = (done.folder / "report.html").read_text()
     assert ("data:image/png" in page) == (name == "images")
-    assert "no evidence of privacy" in page
+    assert "not evidence of privacy" in page
     own = (data / f"{name}.schema.toml").read_text()
     summary, folder, theta = among_parties(job_of(data, name), schema=own)
     assert (folder / table.path).read_bytes() == (done.folder / table.path).read_bytes()

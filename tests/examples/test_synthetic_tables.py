@@ -102,7 +102,7 @@ def test_what_looks_at_records_is_a_simulations_alone_and_says_so(made):
     page = (made.folder / "report.html").read_text()
     assert "The synthetic records" in page
     assert "commonest value" in page
-    assert "always answering the commonest label" in page
+    assert "always predicting the most common label" in page
 
 
 def test_real_parties_give_the_same_release_to_the_bit(made, data, among_parties):

@@ -54,11 +54,10 @@ def test_plan_says_where_nothing_is_known_or_the_run_would_be_refused(shared, tm
     folder, _ = shared
     assert "there is no ledger" in parley.plan(_job(tmp_path)).data_note
     assert (
-        "nothing in the ledger is called"
-        in parley.plan(_job(folder, "privacy.dataset=other")).data_note
+        "the ledger has no data set" in parley.plan(_job(folder, "privacy.dataset=other")).data_note
     )
     note = parley.plan(_job(folder, budget=9)).data_note
-    assert "asks for privacy.dataset-epsilon = 9, the ledger has 2.5" in note
+    assert "sets privacy.dataset-epsilon = 9, the ledger has 2.5" in note
     assert parley.plan(load_job(overrides=QUICK)).data_accounts is None
 
 

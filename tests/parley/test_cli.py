@@ -107,7 +107,7 @@ def test_plan_needs_no_data_and_gives_the_specifications_numbers(tmp_path):
         (["run", "--set", "algorithm.rounds=0"], 2, "got 0"),
         (["run", "--set", "privacy.epsilom=1"], 2, "Did you mean privacy.epsilon"),
         (["run", "nowhere.toml"], 2, "nowhere.toml"),
-        (["run", "--set", "data.source=nowhere.csv"], 2, "got nothing there (check data.source)"),
+        (["run", "--set", "data.source=nowhere.csv"], 2, "got no such file (check data.source)"),
         (["run", "--set", "parties.min-records=200"], 2, "min-records"),
         (["run", "--set", "parties.count=1000"], 2, "1000"),
         (["run", "--set", "run.faults=drip:1"], 2, "drop:0.2"),

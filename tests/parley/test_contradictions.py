@@ -47,7 +47,7 @@ def test_a_ledger_and_a_plan_speak_of_the_same_honest_parties(tmp_path):
 
 @pytest.mark.parametrize(
     ("deployment", "said"),
-    [("ab" * 32, "each party keeps its own"), (None, "this run's own; other")],
+    [("ab" * 32, "each party charges this run to its own"), (None, "only for this run; other")],
 )
 def test_a_real_runs_ledgers_are_the_parties(deployment, said):
     assert guarantee_text.format_ledger(

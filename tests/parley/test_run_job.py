@@ -79,7 +79,7 @@ def test_arrays_without_a_schema_say_that_their_ranges_were_read_off_them(tmp_pa
         data=(rows, frame["sick"].to_numpy()),
         out=tmp_path / "run",
     )
-    assert "schema was read off the records" in result.summary.advice[0]
+    assert "schema was inferred from the records" in result.summary.advice[0]
     assumed = ("the schema is public (drafted from records in memory, not reviewed)",)
     assert result.summary.primary.assumptions == assumed
     model = parley.load_model(result.folder)
@@ -124,9 +124,9 @@ def test_a_stopped_run_goes_on_with_the_same_data_only(tmp_path, schema):
     whole = parley.run(job, data=frame, schema=schema, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         parley.run(job, data=frame, schema=schema, out=out, observer=_Stop())
-    with pytest.raises(JobError, match="hands them over, also with resume"):
+    with pytest.raises(JobError, match="Pass them with parley.run"):
         parley.run(resume=out)
-    with pytest.raises(JobError, match="Expected the schema that cut was begun with"):
+    with pytest.raises(JobError, match="Expected the schema that cut began with"):
         parley.run(resume=out, data=frame.with_columns(pl.col("age") * 3))
     with pytest.raises(LedgerConflict):
         parley.run(resume=out, data=frame[1:], schema=schema)

@@ -346,7 +346,7 @@ def test_a_description_that_is_no_strict_json_and_other_files_are_refused(tmp_pa
     with pytest.raises(ModelFileError, match=message):
         load_model(file)
     file.write_text("no model")
-    with pytest.raises(ModelFileError, match="Expected a model at"):
+    with pytest.raises(ModelFileError, match="No model found at"):
         load_model(file)
 
 

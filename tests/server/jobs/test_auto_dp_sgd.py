@@ -106,6 +106,6 @@ def test_a_party_is_clipped_to_the_way_of_a_round():
 def test_what_was_chosen_is_said():
     job = load_job(overrides=[*JOB, "algorithm.kind=distributed-dp-sgd"])
     facts, steps = job.explain_auto(TEN, 10)
-    assert "signal over noise A = 1.17e+04" in facts
+    assert "signal-to-noise ratio A = 1.17e+04" in facts
     assert "25 rounds" in steps
     assert "clip norm 0.5" in steps

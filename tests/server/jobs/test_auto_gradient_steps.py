@@ -88,7 +88,7 @@ def test_what_a_job_gives_stays_and_the_numbers_stand_in_the_one_that_a_run_keep
 
 def test_what_takes_no_steps_has_one_round():
     assert job("algorithm.kind=output-perturbation").rounds == 1
-    with pytest.raises(JobError, match="settled"):
+    with pytest.raises(JobError, match="number of rounds"):
         _ = job().rounds
 
 
@@ -129,5 +129,5 @@ def test_features_that_a_job_names_and_columns_that_are_no_numbers_or_too_many_s
     named = settled("model.features=bins", "algorithm.rounds=7")
     assert (named.model.feature_map["name"], named.model.has_intercept) == ("bins", True)
     assert settled("algorithm.rounds=7").model.features == "hats"
-    with pytest.raises(JobError, match="settled features"):
+    with pytest.raises(JobError, match="chosen features"):
         _ = job("algorithm.rounds=7").model.feature_map

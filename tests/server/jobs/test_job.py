@@ -74,7 +74,7 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(JobError, match=r"is not TOML.*data\.source=TABLE"):
         load_job(broken)
     broken.write_text("[columns]\nage = { kind = 'ignore' }")
-    with pytest.raises(JobError, match=r"a schema, no job: --set data\.schema="):
+    with pytest.raises(JobError, match=r"a schema, not a job\. Use --set data\.schema="):
         load_job(broken)
 
 

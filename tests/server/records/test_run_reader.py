@@ -66,7 +66,7 @@ def test_a_torn_last_line_is_left_out_and_said_any_other_is_refused(folder) -> N
     lines = path.read_text().splitlines()
     path.write_text("\n".join([*lines[:2], lines[2][:50]]))
     assert [line.round for line in read_rounds(folder)[0]] == [1, 2]
-    assert "line 3) is torn" in read_rounds(folder)[1][0]
+    assert "line 3) is incomplete" in read_rounds(folder)[1][0]
     path.write_text("\n".join([lines[0][:50], lines[1]]))
     with pytest.raises(RunFolderError, match=r"rounds.jsonl, line 1"):
         read_rounds(folder)

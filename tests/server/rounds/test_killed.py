@@ -55,7 +55,7 @@ def test_a_run_goes_on_with_the_roster_it_was_begun_with_alone(tmp_path):
     assert summary.deployment == scene.deployment.id
     other = replace(scene.deployment.parties[0], identity=b"\x07" * 32)
     scene.deployment = replace(scene.deployment, parties=(other, *scene.deployment.parties[1:]))
-    with pytest.raises(RunFolderError, match=r"changed since. Submit the job anew"):
+    with pytest.raises(RunFolderError, match=r"a party or its keys changed. Submit the job again"):
         scene.run()
 
 

@@ -76,7 +76,7 @@ def test_a_party_that_is_not_there_is_one_less_and_adds_no_share():
     worlds = build_neighbours(build_query_target(ASKED, SCHEMA, records=6, **party), "corners")
     assert (worlds.inside.parties, worlds.outside.parties) == (2, 1)
     split = build_query_target(ASKED, SCHEMA, records=6, noise_point=NOISE_POINTS["share"], **party)
-    with pytest.raises(AuditError, match="noise on the sum where a party is removed"):
+    with pytest.raises(AuditError, match="noise on the sum if a party is removed"):
         build_neighbours(split, "corners")
 
 

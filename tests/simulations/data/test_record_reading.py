@@ -65,7 +65,7 @@ def test_y_that_is_no_label_a_row_is_refused(y, got):
 
 def test_the_label_of_a_pair_is_not_named_again():
     assert given((X, OUT), label="y").schema.label_column == "y"
-    with pytest.raises(DataError, match="no label beside a pair"):
+    with pytest.raises(DataError, match="no label together with a pair"):
         given((X, OUT), label="x1")
 
 

@@ -47,7 +47,7 @@ def test_a_rare_label_that_is_ranked_is_cured_by_a_threshold(tmp_path):
     data = table(tmp_path, share=0.06, sick_at=[70], others_at=[50], spread=10)
     plain = ("privacy.epsilon=4", "model.features=none", "algorithm.rounds=10")
     summary = run(tmp_path, *data, *plain)
-    assert summary.verdict.startswith("The model answers 'no' for all of 600 held-out records")
+    assert summary.verdict.startswith("The model predicts 'no' for all of 600 held-out records")
     assert "noise is not the cause" in summary.verdict
     assert "verdict" in summary.simulation_only
     (row,) = [
@@ -133,7 +133,7 @@ def test_a_good_model_has_no_verdict(tmp_path):
     ("chances", "labels", "said"),
     [
         ([0.1, 0.2, 0.3, 0.4], [0, 0, 0, 1], "answers 'no' for all of 4 rows (accuracy 0.7500)"),
-        ([0.9, 0.2, 0.3, 0.4], [0, 0, 0, 1], "always answering 'no' has 0.7500"),
+        ([0.9, 0.2, 0.3, 0.4], [0, 0, 0, 1], "always predicting 'no' has 0.7500"),
         ([0.1, 0.2, 0.3, 0.9], [0, 0, 0, 1], ""),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_rare_label_that_is_hardly_answered_is_said_with_its_counts():
     said = find_shortcoming(
         evaluate_classifier(chances, labels, names=("no", "yes")), records="rows"
     )
-    assert said.startswith("The model answers 'yes' for 3 of 120 rows, 30 of which are")
+    assert said.startswith("The model predicts 'yes' for 3 of 120 rows; 30 of them are")
 
 
 def test_few_held_out_records_are_said_to_be_few():
@@ -177,7 +177,7 @@ def test_many_columns_of_few_records_are_cured_by_fewer(tmp_path):
     text = infer_schema(tmp_path / "d.csv").text
     (tmp_path / "s.toml").write_text(text)
     wide = run(tmp_path, *data, "privacy.epsilon=0.4")
-    said = wide.verdict.partition("Of 60 columns keep those that tell most ")[2]
+    said = wide.verdict.partition("Of 60 columns keep the most informative ones ")[2]
     kept = int(said.partition("with ")[2].split()[0])
     lines = text.splitlines()
     left = [line.partition(" = ")[0] + ' = { kind = "ignore" }' for line in lines]
@@ -199,7 +199,7 @@ def test_a_class_that_is_never_answered_gets_a_weight():
     world = load_experiment(job)
     job = job.resolve_auto(world.federation, 3)
     (said,) = _list_class_weights(found, job, world)
-    assert "It never answers 'c'" in said
+    assert "It never predicts 'c'" in said
     key = said.partition("--set '")[2].partition("'")[0]
     assert key == "model.class-weights=[1,1,4]"
     weighted = load_job(values=job.to_values(), overrides=[key])
