@@ -139,7 +139,7 @@ def check_private_sizes(job: Job) -> None:
             "add-or-remove-one neighbours, got 'auto': then every party's own size is private. "
             "Set a number."
         )
-    # A weight would tell a party's number of records.
+    # A weight would reveal the party's number of records.
     check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")
 
 

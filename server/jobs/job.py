@@ -128,7 +128,7 @@ class Job(JobSection):
         return self
 
     def _check_stated_sizes(self) -> None:
-        """Check that the sizes of the parties are as many, and as large, as the job says."""
+        """Check that the number and the sizes of the parties match the job."""
         sizes, least = self.data.sizes, self.parties.min_records
         if len(sizes) != self.parties.count:
             raise ValueError(

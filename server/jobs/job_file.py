@@ -110,7 +110,7 @@ def _explain(error: ValidationError) -> str:
     given: dict[str, Any] = {}
     for problem in error.errors():
         place = problem["loc"]
-        # pydantic names the member of a union after the field: keep section.key alone.
+        # pydantic appends the union's member to the field: keep only section.key.
         keys = [str(part) for part in place[:2]]
         name = ".".join(keys)
         if problem["type"] == "extra_forbidden":
@@ -119,7 +119,7 @@ def _explain(error: ValidationError) -> str:
             where = f"In [{name}]: " if name else ""
             lines.append(f"{where}{problem['ctx']['error']}")
         elif place[2:] == ("literal['auto']",) or problem["type"] == "literal_error":
-            # The other member of the union says what a number must be; this one adds a word.
+            # The union's other member describes the numbers; this one adds a word.
             alternatives.setdefault(name, problem["ctx"]["expected"])
             given[name] = problem["input"]
         else:
@@ -189,7 +189,7 @@ def _list_own_keys(job: Job) -> dict[str, dict[str, FieldInfo]]:
 
 
 def render_job(job: Job, *, comments: bool = True, every_form: bool = False) -> str:
-    """Return the job as TOML with every key, each under a comment that says what it is.
+    """Return the job as TOML with every key, each under a comment that describes it.
 
     Args:
         every_form: Include the keys of other models and algorithms, at their defaults.

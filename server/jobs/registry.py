@@ -46,5 +46,5 @@ ALGORITHM_SECTIONS = PluginTable[type[Any]](
 
 
 def list_model_kinds(learned: str) -> tuple[str, ...]:
-    """Return the kinds of `[model]` whose simulation is of that world. Import all forms."""
+    """Return the kinds of `[model]` with this `learns`. This imports all forms."""
     return tuple(kind for kind, form in MODELS.items() if form.learns == learned)

@@ -154,7 +154,7 @@ def load_test_schema(job: Job, classes: int) -> Schema:
 
 
 def _count_public_records(job: Job) -> int | None:
-    """Return how many records the parties share, if the job or a bundled source says it."""
+    """Return the number of records of all parties, if the job or a bundled source states it."""
     source = job.data.source
     return job.data.records or (BUNDLED[source].records if source in BUNDLED else None)
 
