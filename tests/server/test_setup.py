@@ -151,7 +151,7 @@ def test_a_false_ciphertext_is_proved_and_its_sender_takes_no_further_part(tmp_p
         10,
     ]  # without the accuser; without both
     assert setting.lines()[1]["reasons"]["protocol"] >= 1
-    assert "party-3 takes no further part" in caplog.text
+    assert "party-3 is excluded from the run" in caplog.text
 
 
 def test_logs_and_errors_name_parties_and_never_number_them(tmp_path, small_graphs, caplog):
@@ -164,7 +164,7 @@ def test_logs_and_errors_name_parties_and_never_number_them(tmp_path, small_grap
         return replies
 
     setting = Setting(tmp_path, tamper=forged)
-    with pytest.raises(TooFewSurvivors, match=r"4 times: party-3\.$"):
+    with pytest.raises(TooFewSurvivors, match=r"got 4 set-ups in which one did not: party-3\.$"):
         setting.run()
     service = PartyService.open(setting.homes[0])
 

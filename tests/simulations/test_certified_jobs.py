@@ -78,7 +78,7 @@ def test_a_job_of_sampled_steps_is_charged_whole_on_a_shared_ledger(tmp_path, ce
 
 
 def test_a_plan_holds_for_one_run_and_shares_no_ledger(tmp_path):
-    with pytest.raises(JobError, match="holds for one run alone"):
+    with pytest.raises(JobError, match="holds for only one run"):
         job_on(tmp_path, "privacy.certificate=plan")
     run = simulate(
         load_job(overrides=["parties.count=3", "algorithm.rounds=2"]), out=tmp_path / "a"

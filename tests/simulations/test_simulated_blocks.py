@@ -123,7 +123,7 @@ def test_blocks_that_cannot_be_read_are_refused(rows, overrides, error, match):
 
 
 def test_parties_that_are_made_here_have_no_blocks(rows, tmp_path):
-    with pytest.raises(JobError, match=r"Expected no data\.blocks with parties that are made"):
+    with pytest.raises(JobError, match=r"Expected no data\.blocks with parties that are created"):
         prepare_parties(a_job(blocks=["2023"]), tmp_path / "parties")
 
 

@@ -130,7 +130,7 @@ def test_a_unit_that_the_algorithm_does_not_hide_is_refused(unit):
     )
     federation = Federation.from_sizes(np.array([50, 60, 70]))
     algorithm = build_algorithm(job, build_model(job, features=3, classes=2), federation)
-    words = r"privacy.unit = 'record', which .*FederatedCount is proved for, got"
+    words = r"privacy.unit = 'record', for which .*FederatedCount is proved, got"
     with pytest.raises(JobError, match=words):
         plan_release(job, algorithm=algorithm, federation=federation)
 

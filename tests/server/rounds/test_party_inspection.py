@@ -62,12 +62,14 @@ def facts(**changes):
     return given | changes
 
 
-@pytest.mark.parametrize(("what", "said"), [("schema", "schema"), ("map", "map of features")])
+@pytest.mark.parametrize(("what", "said"), [("schema", "schema"), ("map", "feature map")])
 def test_parties_with_other_schemas_or_maps_are_named_and_nothing_is_asked_of_them(
     tmp_path, what, said
 ):
     one, other = facts(**{what: "ab" * 32}), facts(**{what: "cd" * 32})
-    with pytest.raises(JobError, match=rf"one {said} .*north: abab.*; south: cdcd.*; west: abab"):
+    with pytest.raises(
+        JobError, match=rf"the same {said} .*north: abab.*; south: cdcd.*; west: abab"
+    ):
         asked(tmp_path, [one, other, *[one] * 3])
 
 

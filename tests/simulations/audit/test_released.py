@@ -77,7 +77,7 @@ def test_a_world_is_a_run_to_the_last_bit(tmp_path):
 @pytest.mark.parametrize(
     ("overrides", "attacks", "said"),
     [
-        ((), ("clipbkd", "dirac"), "alone .*got dirac"),
+        ((), ("clipbkd", "dirac"), "only attacks on the released model .*got dirac"),
         (("run.engine=processes",), ("clipbkd",), "never part of a deployment"),
         (("model.kind=ridge",), ("clipbkd",), "a model of classes"),
         (

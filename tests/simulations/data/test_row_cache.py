@@ -217,6 +217,6 @@ def test_files_that_change_while_they_are_read_are_not_kept_as_what_they_were(jo
         np.savez(tmp_path / "data.npz", x=np.zeros((6000, 80)), y=np.ones(6000))
         return data
 
-    with pytest.raises(JobError, match="stay as they are"):
+    with pytest.raises(JobError, match="stay the same while they are read"):
         load_cached_data(job, prepare)
     assert not list((tmp_path / "kept").iterdir())

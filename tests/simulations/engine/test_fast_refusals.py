@@ -168,7 +168,7 @@ def test_the_same_records_saved_as_another_file_have_no_new_budget(tmp_path, cap
     learn("one", first)
     with caplog.at_level("WARNING"), pytest.raises(BudgetExceeded, match=r"first\.csv"):
         learn("two", second)
-    assert "saved in another way or added to" in caplog.text
+    assert "saved differently or extended" in caplog.text
     with pytest.raises(BudgetExceeded, match=r"first\.csv"):
         learn("three", second, "wider.toml")
     with pytest.raises(LedgerConflict, match="records in common"):

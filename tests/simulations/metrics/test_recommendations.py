@@ -53,7 +53,7 @@ def test_a_rare_label_that_is_ranked_is_cured_by_a_threshold(tmp_path):
     (row,) = [
         row
         for row in summary.judgement.thresholds
-        if f"--threshold {row.least:g}` answers 'yes'" in summary.verdict
+        if f"--threshold {row.least:g}` predicts 'yes'" in summary.verdict
     ]
     assert row.recall > 0.3
     model = parley.load_model(tmp_path / "run")
@@ -132,7 +132,7 @@ def test_a_good_model_has_no_verdict(tmp_path):
 @pytest.mark.parametrize(
     ("chances", "labels", "said"),
     [
-        ([0.1, 0.2, 0.3, 0.4], [0, 0, 0, 1], "answers 'no' for all of 4 rows (accuracy 0.7500)"),
+        ([0.1, 0.2, 0.3, 0.4], [0, 0, 0, 1], "predicts 'no' for all of 4 rows (accuracy 0.7500)"),
         ([0.9, 0.2, 0.3, 0.4], [0, 0, 0, 1], "always predicting 'no' has 0.7500"),
         ([0.1, 0.2, 0.3, 0.9], [0, 0, 0, 1], ""),
     ],
@@ -150,7 +150,7 @@ def test_a_rare_label_that_is_hardly_answered_is_said_with_its_counts():
     said = find_shortcoming(
         evaluate_classifier(chances, labels, names=("no", "yes")), records="rows"
     )
-    assert "answers 'no' for all of 120 rows" in said
+    assert "predicts 'no' for all of 120 rows" in said
     chances[-3:] = 0.6
     said = find_shortcoming(
         evaluate_classifier(chances, labels, names=("no", "yes")), records="rows"
@@ -241,7 +241,7 @@ def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path
     steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
     summary = run(tmp_path, *data, *steps)
     assert "No ε up to 0.02" in summary.verdict
-    assert summary.verdict.endswith("times as many a party would be, at ε = 0.02.")
+    assert summary.verdict.endswith("times as many per party would be, at ε = 0.02.")
 
 
 def test_a_regression_is_held_against_the_mean():
