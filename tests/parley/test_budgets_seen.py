@@ -64,7 +64,7 @@ def test_plan_says_where_nothing_is_known_or_the_run_would_be_refused(shared, tm
 def test_a_job_that_cannot_finish_is_refused_unless_partial(tmp_path):
     simulate(_job(tmp_path), out=tmp_path / "first")
     long = _job(tmp_path, "algorithm.rounds=40", "privacy.epsilon=2.4")
-    refused = r"of the 40 would fit. Nothing was released. `--partial` .* begins"
+    refused = r"of the 40 would fit. Nothing was released. `--partial` .* starts"
     with pytest.raises(BudgetExceeded, match=refused):
         simulate(long, out=tmp_path / "whole")
     assert not (tmp_path / "whole").exists()

@@ -140,5 +140,5 @@ def test_who_names_the_ledger_has_it_read(received, tmp_path, capsys):
     )
     app(["ledger", "verify", str(received), "--ledger", str(ledger)], standalone_mode=False)
     assert "2 entries" in capsys.readouterr().out
-    app(["plan", str(received / "job.toml")], standalone_mode=False)
+    app(["plan", str(received / "job.toml"), "-v"], standalone_mode=False)
     assert "planning opens no connection" in " ".join(capsys.readouterr().out.split())

@@ -124,7 +124,7 @@ def test_a_stopped_run_goes_on_with_the_same_data_only(tmp_path, schema):
     whole = parley.run(job, data=frame, schema=schema, out=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         parley.run(job, data=frame, schema=schema, out=out, observer=_Stop())
-    with pytest.raises(JobError, match="Pass them with parley.run"):
+    with pytest.raises(JobError, match=r"Pass them with parley\.run"):
         parley.run(resume=out)
     with pytest.raises(JobError, match="Expected the schema that cut began with"):
         parley.run(resume=out, data=frame.with_columns(pl.col("age") * 3))
