@@ -122,9 +122,9 @@ class IdealSum:
         self._last_round = round_number
         self._wire_round += 1
         survivors, up, down = compute_outcome(run, dimension, dropped, number=self._wire_round)
-        nothing: Ring = np.empty(0, dtype=get_ring_dtype(run.ring_bits))
+        empty: Ring = np.empty(0, dtype=get_ring_dtype(run.ring_bits))
         return SumResult(
-            total=nothing, survivors=survivors, bytes_up=up, bytes_down=down, stages=STAGES
+            total=empty, survivors=survivors, bytes_up=up, bytes_down=down, stages=STAGES
         )
 
     def build_full_result(self, total: Ring, *, round_number: int) -> SumResult:

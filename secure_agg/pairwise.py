@@ -118,14 +118,14 @@ def _mask_together(jobs: list[MaskJob]) -> None:
         if key in adds
     ]
     paired = {key for _, _, key in edges}
-    alone = [(n, 1, key) for key, n in adds.items() if key not in paired]
-    alone += [
+    unpaired = [(n, 1, key) for key, n in adds.items() if key not in paired]
+    unpaired += [
         (n, -1, key)
         for n, job in enumerate(jobs)
         for key in job.subtracted_keys
         if key not in paired
     ]
-    add_shared_masks([job.words for job in jobs], alone, edges)
+    add_shared_masks([job.words for job in jobs], unpaired, edges)
 
 
 def join(server: MaskingServer, block: LocalPartyGroup, wire: TrafficCounter) -> None:

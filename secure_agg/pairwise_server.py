@@ -313,8 +313,8 @@ class MaskingServer:
             )
         self.phase = ServerPhase.UNMASKING
         if self._delivery is not None:
-            everybody = summed.head, summed.build_survivors_list(), summed.build_confirmations()
-            self._delivery.record_certificate(everybody, np.isin(np.arange(run.parties), signers))
+            certificate = summed.head, summed.build_survivors_list(), summed.build_confirmations()
+            self._delivery.record_certificate(certificate, np.isin(np.arange(run.parties), signers))
         return dict.fromkeys(signers, summed.build_confirmations(run.confirmations))
 
     def handle_reveal(self, data: Bytes) -> int:

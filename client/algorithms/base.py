@@ -170,7 +170,10 @@ class Claim:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"Expected a finite {name} > 0, got {getattr(self, name)}.")
         if not 0 < self.epsilon_share <= 1 or (self.releases or 1) < 1:
-            raise ValueError("Expected a share of ε in (0, 1] and releases >= 1, got others.")
+            raise ValueError(
+                "Expected a share of ε in (0, 1] and releases >= 1, got "
+                f"{self.epsilon_share} and {self.releases}."
+            )
 
     @property
     def _lengths_and_unit(self) -> tuple[NormBounds, Fraction]:

@@ -86,12 +86,12 @@ class FederatedAveraging(IterativeAlgorithm):
         releases_fraction, reach = self.training.clipped_share > 0, self.clipped_reach
         if not (0 < reach < math.inf if releases_fraction else reach == 0):
             raise ValueError(
-                "Expected clipped_reach > 0 where a clipped fraction is released, else 0, got "
+                "Expected clipped_reach > 0 if a clipped fraction is released, otherwise 0, got "
                 f"{reach}."
             )
         if releases_fraction and (self.unit is not Unit.RECORD or self.both):
             raise ValueError(
-                "Expected unit record alone with a clipped fraction, got "
+                "Expected only unit record with a clipped fraction, got "
                 f"{'both' if self.both else self.unit}."
             )
         if (releases_fraction or self.both) and not self.attendance.includes_everyone:

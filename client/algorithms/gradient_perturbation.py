@@ -93,10 +93,12 @@ class GradientPerturbation(IterativeAlgorithm):
                 f">= 0, got {self.level_rounds} and {self.level_columns}."
             )
         if self.level_rounds and self.model.loss.outputs > 1:
-            raise ValueError("Expected no level_rounds of several margins, got some.")
+            raise ValueError(
+                f"Expected no level_rounds with several margins, got {self.level_rounds}."
+            )
         if self._private_sizes and self.weights != "uniform":
             raise ValueError(
-                "Expected uniform weights with add-or-remove-one neighbours, where sizes are "
+                "Expected uniform weights with add-or-remove-one neighbours, because sizes are "
                 f"private, got {self.weights}."
             )
 
@@ -226,12 +228,15 @@ class GradientPerturbation(IterativeAlgorithm):
         """Claim the ball that contains a record's gradient over the least n."""
         if self._private_sizes and facts.max_records > MAX_RECORDS:
             raise ValueError(
-                f"Expected at most {MAX_RECORDS} records of a party, got {facts.max_records}."
+                f"Expected at most {MAX_RECORDS} records per party, got {facts.max_records}."
             )
         grid, min_count = self._build_grid(facts.parties, facts.min_records, facts.total_records)
         max_count = facts.max_records if self._averages_records else min_count
         if grid.compute_max_slope(max_count) < _MIN_STEPS:
-            raise ValueError(f"Expected gradients of fewer records to add up, got {max_count}.")
+            raise ValueError(
+                f"Expected fewer records per party, got {max_count}: most of their gradients would "
+                "round to 0."
+            )
         return Claim(
             dimension=self.dimension,
             features=self.model.features,
@@ -265,7 +270,10 @@ class RajkumarAgarwal(GradientPerturbation):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.tilt_scale < np.inf or self.tilt_seed < 0:
-            raise ValueError("Expected tilt_scale > 0 and tilt_seed >= 0, got others.")
+            raise ValueError(
+                f"Expected tilt_scale > 0 and tilt_seed >= 0, got {self.tilt_scale} and "
+                f"{self.tilt_seed}."
+            )
 
     @cached_property
     def tilt(self) -> NDArray[np.float64]:
@@ -290,8 +298,8 @@ SPEC = build_linear_spec(GradientPerturbation, title="gradient perturbation", bo
 
 RAJKUMAR_AGARWAL_SPEC = build_linear_spec(
     RajkumarAgarwal,
-    title="gradient perturbation as of Rajkumar & Agarwal",
+    title="gradient perturbation (Rajkumar & Agarwal 2012)",
     bounded=_CLIPPED,
     remedy=("algorithm.kind=gradient-perturbation",),
-    advice="Every round is charged in full: {remedy} spreads its budget over all rounds",
+    advice="Each round is charged in full: {remedy} spreads its budget over all rounds",
 )

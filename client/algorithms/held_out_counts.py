@@ -245,7 +245,7 @@ def _get_learner_task(task: Mapping[str, Any]) -> Mapping[str, Any]:
     learner = task.get("learner")
     if not isinstance(learner, Mapping) or not _is_learner(learner.get("kind")):
         raise DecodingError(
-            f"Expected a learner of {', '.join(filter(_is_learner, ALGORITHMS))}, got another."
+            f"Expected a learner of {', '.join(filter(_is_learner, ALGORITHMS))}, got another one."
         )
     return learner
 

@@ -91,11 +91,11 @@ class RandomFeatures(SumOfRecords):
                 f"weights, got {wide} and {waves}."
             )
         if self.sizes and (min(self.sizes) < 1 or sum(self.sizes) != wide):
-            raise ValueError(f"Expected sizes of {wide} values in all, got {self.sizes}.")
+            raise ValueError(f"Expected sizes of {wide} values in total, got {self.sizes}.")
         if not 1 <= self.classes <= MAX_VALUES or self.dimension > MAX_COORDINATES:
             raise ValueError(
                 f"Expected classes and at most {MAX_COORDINATES} coordinates, got "
-                f"{self.classes} and {self.dimension}: fewer frequencies."
+                f"{self.classes} and {self.dimension}. Use fewer frequencies."
             )
         if not 1e-6 <= self.length_scale <= 1e6 or not 0 <= self.seed < 2**63:
             raise ValueError(
@@ -180,8 +180,8 @@ def _draw_weights(features: int, frequencies: int, length_scale: float, seed: in
     waves = np.rint(draws * (_PHASES / (2 * math.pi) / length_scale))
     if not np.abs(waves).max() <= _MAX_WEIGHT:
         raise ValueError(
-            f"Expected a length scale whose waves stay below 2^20, got {length_scale:g}: choose a "
-            "larger algorithm.length-scale."
+            f"Expected a length scale with waves below 2^20, got {length_scale:g}. Use a larger "
+            "algorithm.length-scale."
         )
     waves.flags.writeable = False
     return waves
@@ -240,7 +240,8 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
     if digest != algorithm.digest:
         raise Declined(
             Reason.ALGORITHM,
-            f"Expected the waves of seed {own.seed}, {digest:.16}…, got {own.digest:.16}….",
+            f"Expected the waves of seed {own.seed} with digest {digest:.16}…, got "
+            f"{own.digest:.16}….",
         )
 
 
@@ -261,7 +262,9 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     check_keys(task, "sizes", "settings")
     sizes = task["sizes"]
     if not isinstance(sizes, list) or len(sizes) > _MAX_COLUMNS:
-        raise DecodingError(f"Expected at most {_MAX_COLUMNS} columns' sizes, got others.")
+        raise DecodingError(
+            f"Expected a list with the sizes of at most {_MAX_COLUMNS} columns, got another value."
+        )
     if not all(type(each) is int and 1 <= each <= MAX_VALUES for each in sizes):
         raise DecodingError(f"Expected sizes from 1 to {MAX_VALUES}, got others.")
     return "table", 1

@@ -92,7 +92,7 @@ def check(algorithm: Any, plan: ReleasePlan) -> None:
     # that of the few parties with a sampled record.
     expected_records = training.sampling_rate * plan.min_records * training.steps
     if algorithm.unit is Unit.PARTY and not expected_records >= 1:
-        raise _build_degenerate_error("at least one record drawn in a round", expected_records)
+        raise _build_degenerate_error("at least one sampled record per round", expected_records)
 
 
 def _build_degenerate_error(expected: str, got: float) -> Declined:
@@ -127,8 +127,8 @@ def _build_network(value: Any, party: PartyResources) -> Network:
     kind = decode_value(str, value["kind"], "network.kind")
     if kind not in BUILT_IN and kind not in party.own_models:  # its name would import and run it
         raise DecodingError(
-            f"Expected a network of {', '.join(BUILT_IN)}, or an own model that this party allows "
-            f"by name, got {format_received(kind)}."
+            f"Expected a network of {', '.join(BUILT_IN)}, or a model of your own that the party's "
+            f"policy lists in models, got {format_received(kind)}."
         )
     precision = decode_value(Literal["float32", "float64"], value["precision"], "precision")
     try:
@@ -145,8 +145,8 @@ def _build_network(value: Any, party: PartyResources) -> Network:
         raise DecodingError(str(error)) from error
     if network.frozen_digest != decode_value(str, value["frozen"], "network.frozen"):
         raise DecodingError(
-            f"Expected {kind} with the frozen layers of the task, got others: server and parties "
-            "need the same file of weights. Layers that a model draws itself differ between "
-            "versions of torch and between processors: save them once, and load them."
+            f"Expected {kind} with the frozen layers of the task, got others. Server and parties "
+            "need the same file of weights. Randomly initialised layers differ between versions "
+            "of torch and between processors: save them once and load them."
         )
     return network

@@ -120,7 +120,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         if not pulled <= _MAX_TILT * self.lipschitz:
             raise ValueError(
                 f"Expected noise in the objective of at most {_MAX_TILT:g} times a gradient, "
-                f"got {pulled:.3g}: a larger epsilon, or parties with more records, help."
+                f"got {pulled:.3g}. Use a larger epsilon, or parties with more records."
             )
         # Rounded up to few bits: server and party get the same value even if their processors'
         # logarithms differ.
@@ -164,7 +164,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
 SPEC = build_linear_spec(
     ObjectivePerturbationOfParties,
     title="objective perturbation in the parties",
-    bounded=", and every party certifies its perturbed optimum",
+    bounded=", and each party certifies its perturbed optimum",
     remedy=("algorithm.kind=output-perturbation", "privacy.noise-point=share"),
-    advice="Noise of every party by itself is √m times what a sum needs: {remedy} loses less",
+    advice="Noise in each party is in total √m times what a sum needs: {remedy} loses less",
 )

@@ -80,18 +80,18 @@ class OutputPerturbation(ReleasedAggregate):
         if not self.lambda_ >= MIN_LAMBDA:
             raise ValueError(
                 f"Expected lambda >= {MIN_LAMBDA:g} with output-perturbation, got "
-                f"{self.lambda_:g}: its optima could not be certified for all records."
+                f"{self.lambda_:g}: optima could not be certified for all records."
             )
         if not self.relative_tolerance >= MIN_TOLERANCE * records:
             raise ValueError(
-                f"Expected a relative_tolerance >= {MIN_TOLERANCE:g} a record, here "
+                f"Expected a relative_tolerance >= {MIN_TOLERANCE:g} per record, here "
                 f"{MIN_TOLERANCE * records:.3g}, got {self.relative_tolerance:g}."
             )
         if not self.model.smoothness * MIN_WIDTH <= 0.5:
             raise ValueError(
-                f"Expected a slope that changes over a width >= {MIN_WIDTH:g} with "
-                "output-perturbation, got a smaller one: its optima could not be certified for "
-                "all records."
+                f"Expected a loss with a slope that changes over a width >= {MIN_WIDTH:g} with "
+                "output-perturbation, got a smaller width: optima could not be certified for all "
+                "records."
             )
 
     @property
@@ -163,20 +163,20 @@ class PathakAveraging(OutputPerturbation):
         return replace(super().claim(facts), epsilon_share=1 / facts.parties)
 
 
-_CERTIFIED = ", and every party certifies that its local optimum is one"
+_CERTIFIED = ", and each party certifies its local optimum"
 
 SPEC = build_linear_spec(
     OutputPerturbation,
     title="output perturbation",
     bounded=_CERTIFIED,
     remedy=("algorithm.kind=gradient-perturbation",),
-    advice="{remedy} usually loses less at the same ε, where δ > 0 is acceptable",
+    advice="{remedy} usually loses less at the same ε, if δ > 0 is acceptable",
 )
 
 PATHAK_SPEC = build_linear_spec(
     PathakAveraging,
-    title="output perturbation as of Pathak et al.",
+    title="output perturbation (Pathak et al. 2010)",
     bounded=_CERTIFIED,
     remedy=("algorithm.kind=output-perturbation",),
-    advice="This noise is m times what its ε needs: {remedy} has the part of it",
+    advice="This noise is m times what its ε needs: {remedy} needs an m-th of it",
 )

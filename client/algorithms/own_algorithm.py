@@ -166,21 +166,21 @@ def _load_class_once(name: str, path: str, digest: str | None) -> type[Any]:
     ]
     if missing or not {field.name for field in fields(found)} >= _FROM_DATA:
         raise OwnAlgorithmError(
-            f"Expected {name} to have features, classes and all of an algorithm "
-            f"(parley.client.algorithms.base), got one without {', '.join(missing) or 'them'}."
+            f"Expected {name} to have features, classes and all parts of an algorithm "
+            f"(parley.client.algorithms.base), got one without {', '.join(missing) or 'fields'}."
         )
     try:
         get_type_hints(found)
     except CODE_FAILURES as error:
         raise OwnAlgorithmError(
             f"Cannot read the types of the fields of {name}: {describe_failure(error, file)}. "
-            "Import what they name outside of `if TYPE_CHECKING`."
+            "Import these types outside of `if TYPE_CHECKING`."
         ) from error
     algorithm_class: Any = found
     if algorithm_class.kind != get_public_name(name):
         raise OwnAlgorithmError(
-            f"Expected {name} to have kind = {get_public_name(name)!r}, the name that server and "
-            f"parties know it by, got {algorithm_class.kind!r}."
+            f"Expected {name} to have kind = {get_public_name(name)!r}, its name for server and "
+            f"parties, got {algorithm_class.kind!r}."
         )
     _guard_parts(found, file)
     return found
@@ -221,11 +221,11 @@ def _guarded(own: Any, found: type[Any], part: str, kind: type, place: str) -> A
         except CODE_FAILURES as error:
             if type(error).__module__.startswith("parley."):
                 raise
-            said = describe_failure(error, place, values=part != "local")
-            raise OwnAlgorithmError(f"Expected a result of {name}, got {said}.") from error
+            failure = describe_failure(error, place, values=part != "local")
+            raise OwnAlgorithmError(f"Expected a result of {name}, got {failure}.") from error
         if not isinstance(result, kind):
             raise OwnAlgorithmError(
-                f"Expected {name} to give an object of type {kind.__name__}, got one of type "
+                f"Expected {name} to return an object of type {kind.__name__}, got one of type "
                 f"{type(result).__name__}."
             )
         return result

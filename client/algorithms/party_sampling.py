@@ -53,8 +53,8 @@ class PartySampling:
             )
         if self.number and (self.hidden or self.rate < 1):
             raise ValueError(
-                "Expected a number of parties, which is drawn in public, without a coin of each "
-                f"and not hidden, got rate {self.rate}, hidden = {self.hidden}."
+                "Expected a publicly sampled number of parties with rate = 1 and hidden = False, "
+                f"got rate = {self.rate}, hidden = {self.hidden}."
             )
 
     @property

@@ -169,7 +169,9 @@ def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
     try:
         counting, relation = algorithm.counting, algorithm.neighbouring
         if algorithm.batch.reporting_query is not None and counting != Counting():
-            raise QueryError("Expected unit record, all parties together, with records' reports.")
+            raise QueryError(
+                "Expected unit record and no results by party with randomised response, got others."
+            )
         algorithm.batch.check(schema, counting.get_relation(relation))
         bound = replace(algorithm, schema=schema)
         counting.compute_sensitivity(algorithm.batch, schema, relation)

@@ -176,7 +176,10 @@ def _train(
 ) -> TrainingResult:
     """Run all steps of the parties at `rows`: of one party, or of several in one pass."""
     if network.draws_per_record and config.clip_norm is not None:
-        raise ValueError("Expected a loss that draws nothing with training inside the parties.")
+        raise ValueError(
+            "Expected a loss without random numbers if records are clipped in the parties, got "
+            f"one with draws = {network.draws_per_record}."
+        )
     whole = stacked or (config.exact and config.clip_norm is not None)
     flat = torch.as_tensor(theta) if whole else network.to_tensor(theta)
     flat = flat.repeat(len(rows), 1)

@@ -117,7 +117,7 @@ def check_records(records: int, rate: float) -> None:
     if largest > MAX_RECORDS:
         raise ValueError(
             f"Expected batches of at most {MAX_RECORDS:,} records, got up to {largest:,} of "
-            f"{records:,} at a rate of {rate:g}: a smaller dp-sgd.sampling-rate helps."
+            f"{records:,} at a rate of {rate:g}. Use a smaller dp-sgd.sampling-rate."
         )
 
 

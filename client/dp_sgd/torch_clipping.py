@@ -181,7 +181,7 @@ def check_way(network: Network, way: str) -> None:
         raise GradientMethodError(
             "Expected a chain (nn.Sequential) of torch's own Linear, Conv, MaxPool, AvgPool, ReLU "
             "and Tanh layers for sums in whole numbers, got another network. "
-            "dp-sgd.per-example-method = 'auto' takes it."
+            "Use dp-sgd.per-example-method = 'auto'."
         )
     generator = torch.Generator().manual_seed(0)
     made = torch.randn((2, network.features + network.draws_per_record), generator=generator)
@@ -193,7 +193,7 @@ def check_way(network: Network, way: str) -> None:
         lines = str(error).splitlines() or [""]
         raise GradientMethodError(
             "Expected a model whose records' gradients torch.func.vmap can separate, got "
-            f"{type(error).__name__}: {lines[0]} {_format_remedy(network.module)}"
+            f"{type(error).__name__}: {lines[0].rstrip('.')}. {_format_remedy(network.module)}"
         ) from error
 
 
@@ -206,7 +206,7 @@ def _format_remedy(module: nn.Module) -> str:
         )
     if any(isinstance(m, nn.Embedding) for m in module.modules()):
         return (
-            "Rows reach a model as real numbers of norm at most 1: scale and clamp them to the "
+            "A model gets rows of real numbers with norm at most 1. Scale and clamp them to the "
             "indices of an Embedding."
         )
-    return "A forward pass without branches on values, and without writing in place, is taken."
+    return "Use a forward pass without branches on values and without in-place writes."

@@ -107,7 +107,7 @@ class Bins(FeatureMap):
             raise FeatureError(f"Expected edges of numeric columns, got {unknown[0]!r}.")
         named = {name for pair in self.products for name in pair}
         if unknown := sorted(named - set(columns)):
-            raise FeatureError(f"Expected products of the schema's columns, got {unknown[0]!r}.")
+            raise FeatureError(f"Expected products of columns of the schema, got {unknown[0]!r}.")
         groups = [(name,) for name in columns] + list(self.products)
         sizes = [int(np.prod([columns[name].count for name in group])) for group in groups]
         return columns, groups, np.cumsum([0, *sizes])
@@ -154,7 +154,8 @@ class LinearSplines(FeatureMap):
     def __post_init__(self) -> None:
         if not 1 <= self.intervals <= _MAX_INTERVALS:
             raise FeatureError(
-                f"Expected 1 to {_MAX_INTERVALS} intervals of hats, got {self.intervals}."
+                f"Expected 1 to {_MAX_INTERVALS} intervals for features 'hats', got "
+                f"{self.intervals}."
             )
 
     def bind(self, schema: Schema) -> BoundFeatureMap:

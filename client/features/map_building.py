@@ -41,8 +41,8 @@ def build_map(
     place = own_maps.get(get_public_name(name), "")
     if ":" not in place:
         raise FeatureError(
-            f"Expected features of {', '.join(FEATURES)}, or your own, 'file.py:function', that "
-            f"the policy names, got {name!r:.80}."
+            f"Expected features of {', '.join(FEATURES)}, or your own 'file.py:function' that the "
+            f"policy lists in features, got {name!r:.80}."
         )
     from parley.client.features.own_feature_map import OwnFeatureMap  # noqa: PLC0415 - start-up: `plan` of built-in features loads no torch (1.4 s)
 

@@ -112,14 +112,14 @@ class OwnFeatureMap(FeatureMap):
     def __post_init__(self) -> None:
         if not self.trained_on.strip():
             raise FeatureError(
-                "Expected model.feature-settings.trained-on beside features of your own: what its "
-                "weights were learned from ('nothing' for a fixed function), which must not be the "
-                "parties' records; got none."
+                "Expected model.feature-settings.trained-on for features of your own, got none. "
+                "State what the weights were learned from ('nothing' for a fixed function). It "
+                "must not be the parties' records."
             )
         plain = Path(self.weights).name == self.weights and self.weights.endswith(".safetensors")
         if self.weights and not plain:
             raise FeatureError(
-                "Expected weights as the name of a .safetensors file beside the code, got "
+                "Expected weights as the name of a .safetensors file next to the code, got "
                 f"{self.weights!r:.80}."
             )
 
@@ -158,14 +158,14 @@ class OwnFeatureMap(FeatureMap):
         except NetworkError as error:
             raise FeatureError(f"{self.place}: {error}") from error
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            said = next(iter(describe_cause(error).splitlines()), "")
+            message = next(iter(describe_cause(error).splitlines()), "")
             raise FeatureError(
                 f"Expected {self.place} to take rows of {schema.dimension} cells, got "
-                f"{type(error).__name__}: {said}."
+                f"{type(error).__name__}: {message}."
             ) from error
         if among.ndim != 2 or len(among) != _BATCH:
             raise FeatureError(
-                f"Expected {self.place} to give features [n, q], got shape {among.shape} of "
+                f"Expected {self.place} to return features [n, q], got shape {among.shape} for "
                 f"{_BATCH} rows."
             )
         batch = self._find_batch_size(module, made_up, among)
@@ -194,8 +194,8 @@ class OwnFeatureMap(FeatureMap):
         largest = float(np.abs(among).max())
         if not np.abs(alone[0] - among[0]).max() <= _CLOSE * largest:
             raise FeatureError(
-                f"Expected {self.place} to act on every record by itself, got other features for a "
-                "record among others than alone."
+                f"Expected {self.place} to act on each record by itself, got other features for a "
+                "record in a batch than for the record alone."
             )
         same = np.array_equal(np.roll(among, 5, axis=0), moved)
         return _BATCH if same and np.array_equal(_forward(module, padded)[0], among[0]) else 1
@@ -218,15 +218,15 @@ class OwnFeatureMap(FeatureMap):
                 ) from error
         if not isinstance(module, nn.Module):
             raise FeatureError(
-                f"Expected {self.place} to give a torch.nn.Module, got {type(module).__name__}."
+                f"Expected {self.place} to return a torch.nn.Module, got {type(module).__name__}."
             )
         if self.weights:
             file = self._resolve_path(self.weights)
             try:
                 module.load_state_dict(load_file(file), strict=True)
             except (OSError, SafetensorError, RuntimeError) as error:
-                said = next(iter(describe_cause(error).splitlines()), "")
-                raise FeatureError(f"Cannot load the weights {file}: {said}") from error
+                message = next(iter(describe_cause(error).splitlines()), "")
+                raise FeatureError(f"Cannot load the weights {file}: {message}") from error
         return module.to(torch.float32).requires_grad_(False)
 
     def _resolve_path(self, name: str) -> Path:

@@ -108,8 +108,7 @@ def _compare(
             if bool((~(away <= near) & finite[own]).any()):
                 raise NetworkError(
                     f"Expected {network.kind} to score each row by itself, got other "
-                    f"{result_kind} for a "
-                    f"row in a batch of {size} than alone: rows depend on each other. Look for "
+                    f"{result_kind} for a row in a batch of {size} than alone. Look for "
                     "means, sums, sorting, softmax or attention over the first axis, and for the "
                     "batch's size; torch.nn.LayerNorm and GroupNorm act on each row."
                 )
@@ -138,7 +137,7 @@ def _compute_results(
     except CODE_FAILURES as error:
         raise NetworkError(
             f"Expected {network.kind} to take a batch of {_format_rows(len(x))}, got "
-            f"{describe_failure(error, place)}. It has to take any number of rows from 1 on."
+            f"{describe_failure(error, place)}. It must accept any number of rows, also 1."
         ) from error
     expected = (len(x), network.classes) if result_kind == "scores" else (len(x),)
     shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__

@@ -29,7 +29,7 @@ def check_weights(weights: Sequence[float], classes: int) -> None:
     """Check that there is one weight per class, each in range."""
     if len(weights) != classes:
         raise ValueError(
-            f"Expected {classes} class weights, one a label in their order, got {len(weights)}."
+            f"Expected {classes} class weights, one per label in their order, got {len(weights)}."
         )
     for weight in weights:
         if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # also refuses NaN

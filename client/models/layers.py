@@ -99,16 +99,15 @@ def check_layers(module: nn.Module) -> None:
         _check_registered(layer, name or "the model", known)
         if isinstance(layer, nn.modules.batchnorm._BatchNorm) and _is_learning(layer):
             raise NetworkError(
-                f"Expected layers that keep records apart, got {kind} ({name or 'the model'}): it "
-                "takes its mean over the batch, so that one record changes every other's "
-                "gradient. Use torch.nn.GroupNorm; one that was trained on public data may stay "
-                "in eval mode."
+                f"Expected layers that keep records separate, got {kind} ({name or 'the model'}). "
+                "It uses the batch's mean, so one record would change the gradients of all others. "
+                "Use torch.nn.GroupNorm. A layer trained on public data may stay in eval mode."
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
             layer.track_running_stats and _is_learning(layer)
         ):
             raise NetworkError(
-                f"Expected layers that keep records apart, got {kind} ({name}) with running "
+                f"Expected layers that keep records separate, got {kind} ({name}) with running "
                 "statistics. Use torch.nn.GroupNorm."
             )
 
@@ -195,13 +194,13 @@ def check_repeatable(
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(before[name], buffer):
             raise NetworkError(
-                f"Expected layers that a forward pass does not change, got the buffer {name}, "
-                "which is another one afterwards: it would carry what one batch says into the "
-                "next, past clipping and noise (torch's spectral_norm and running statistics do). "
-                "Put its layer into eval mode, or use torch.nn.GroupNorm or weight_norm."
+                f"Expected layers that a forward pass does not change, but it changed the buffer "
+                f"{name}. The buffer would carry information from one batch to the next without "
+                "clipping and noise, as torch's spectral_norm and running statistics do. Put its "
+                "layer into eval mode, or use torch.nn.GroupNorm or weight_norm."
             )
     if not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
         raise NetworkError(
-            "Expected the same scores for the same rows, got others: the model draws "
-            "randomness, or remembers rows. Set dropout's p to 0."
+            "Expected the same scores for the same rows, got others: the model draws random "
+            "numbers, or remembers rows. Set dropout's p to 0."
         )

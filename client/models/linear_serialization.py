@@ -31,7 +31,7 @@ def encode_linear_model(model: LinearModel) -> dict[str, Any]:
 def decode_linear_model(value: Any) -> LinearModel:
     """Build the model from the result of `encode_linear_model`. Raises DecodingError."""
     if not isinstance(value, Mapping) or set(value) != {"loss", "features"}:
-        raise DecodingError("Expected a linear model's loss and features, got others.")
+        raise DecodingError("Expected a linear model's loss and features, got other keys.")
     features = decode_value(int, value["features"], "features")
     kind = _decode_loss(value["loss"])
     if not 1 <= features <= MAX_MODEL_SIZE or getattr(kind, "classes", 2) > MAX_MODEL_SIZE:

@@ -80,7 +80,9 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
             "built by calling its function or class with the numbers of features and classes."
         ) from error
     if not isinstance(made, nn.Module):
-        raise NetworkError(f"Expected {kind} to give a torch.nn.Module, got {type(made).__name__}.")
+        raise NetworkError(
+            f"Expected {kind} to return a torch.nn.Module, got {type(made).__name__}."
+        )
     if _list_lazy_tensors(made):
         try:
             with torch.no_grad():
@@ -92,7 +94,7 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
             ) from error
     if unbuilt := _list_lazy_tensors(made):
         raise NetworkError(
-            f"Expected a first batch to build every lazy layer of {kind}, got {unbuilt[0]} "
+            f"Expected a first batch to build each lazy layer of {kind}, got {unbuilt[0]} "
             "without a width: the forward pass does not use its layer."
         )
     return made
@@ -207,8 +209,7 @@ class Network:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda":
-            # TF32 keeps only 10 bits of a product. Determinism: a killed run resumes to the same
-            # result.
+            # TF32 keeps only 10 bits of a product. Determinism: a killed run resumes unchanged.
             torch.backends.cuda.matmul.allow_tf32 = False
             torch.backends.cudnn.allow_tf32 = False
             torch.backends.cudnn.deterministic = True
@@ -220,8 +221,7 @@ class Network:
             else:
                 module = _build_own_network(kind, features, classes)
                 if _list_fixed_tensors(module):
-                    # Frozen layers are not sent: a party that samples them must get the same
-                    # values.
+                    # Frozen layers are not sent: each party must sample the same values.
                     torch.manual_seed(0)
                     module = _build_own_network(kind, features, classes)
         if without := turn_off_dropout(module):
@@ -263,7 +263,7 @@ class Network:
         if shape != (2, classes):
             raise NetworkError(
                 f"Expected scores of shape [2, {classes}] for two rows from {kind}, got "
-                f"{list(shape)}. A model gives one score a class."
+                f"{list(shape)}. A model returns one score per class."
             )
         return network
 
@@ -311,7 +311,7 @@ class Network:
         if not bool(torch.isfinite(each).all()):
             raise NetworkError(
                 f"Expected record_losses of {self.kind} to be finite at the start, got "
-                f"{each.tolist()} of two made-up rows: every record without a finite gradient adds "
+                f"{each.tolist()} for two made-up rows. A record without a finite gradient adds "
                 "zero. Keep logarithms, roots and quotients away from zero."
             )
 

@@ -27,10 +27,10 @@ def describe_failure(error: BaseException, location: str, *, values: bool = True
         location: 'module' or 'file.py', the part of a name before its colon.
         values: whether the exception's text may be shown. It may contain a record's values.
     """
-    said = " ".join(str(error).split())[:_MAX_ERROR_LENGTH].rstrip(".") if values else ""
+    text = " ".join(str(error).split())[:_MAX_ERROR_LENGTH].rstrip(".") if values else ""
     if isinstance(error, OSError) and error.errno is not None:
-        said = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
-    shown = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        text = f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    shown = f"{type(error).__name__}: {text}" if text else type(error).__name__
     if isinstance(error, SyntaxError):  # its text contains file and line
         return shown
     module = sys.modules.get(location)
@@ -104,7 +104,7 @@ def load_function(name: str, *, what: str = "model") -> Callable[..., Any]:
         got = "none of that name" if found is None else f"an object of type {type(found).__name__}"
         raise OwnCodeError(
             f"Expected a class or function {function!r} in {place}, got {got}. Check the name "
-            "behind the colon."
+            "after the colon."
         )
     called: Callable[..., Any] = found
     return called

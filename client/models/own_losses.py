@@ -59,7 +59,7 @@ class TabledLoss(Loss):
         if not all(abs(number) <= MAX_SLOPE for number in every):  # also refuses NaN
             raise ValueError(f"Expected slopes and values within {MAX_SLOPE:g}, got others.")
         if any(one > two for row in self.slopes for one, two in pairwise(row)):
-            raise ValueError("Expected slopes that never fall: a convex loss. Got others.")
+            raise ValueError("Expected slopes that never decrease (a convex loss), got others.")
         if not self.lipschitz > 0:
             raise ValueError("Expected a loss that depends on the margin, got none.")
 
@@ -68,7 +68,7 @@ class TabledLoss(Loss):
         """Build the loss as `Loss.from_settings` does; check the exact lengths of its lists."""
         slopes, starts = settings.get("slopes"), settings.get("starts")
         if set(settings) != {"slopes", "starts"} or not isinstance(starts, list):
-            raise DecodingError("Expected slopes and their starts, got others.")
+            raise DecodingError("Expected slopes and their starts, got other keys.")
         rows: list[Any] = slopes if isinstance(slopes, list) else []
         lengths = [len(row) if isinstance(row, list) else 0 for row in rows]
         if lengths != [NODES] * cls.rows or len(starts) != cls.rows:

@@ -76,7 +76,7 @@ class RecordLosses:
             each = own(x, y, None)
         if each.shape != (len(x),):
             raise ValueError(
-                f"Expected record_losses to give one loss a record, {[len(x)]}, got "
+                f"Expected record_losses to return one loss per record, {[len(x)]}, got "
                 f"{list(each.shape)}."
             )
         return each * self.get_weights(y, each) if self.weights else each

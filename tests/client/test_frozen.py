@@ -187,7 +187,7 @@ def test_a_party_with_other_frozen_layers_declines(build) -> None:
         ("spectral", "buffer 0.parametrizations.weight.0._u"),
         ("old_spectral", "buffer 0.weight_u"),
         ("counts", "buffer seen"),
-        ("random", "draws randomness"),
+        ("random", "draws random numbers"),
         ("all_frozen", "parameters to train"),
     ],
 )

@@ -52,7 +52,7 @@ def test_a_task_cannot_make_a_party_import_code():
     algorithm, _ = made(*NETWORK)
     task = describe_task(algorithm)
     task["network"]["kind"] = "os:getcwd"
-    with pytest.raises(DecodingError, match="own model that this party allows"):
+    with pytest.raises(DecodingError, match="model of your own that the party"):
         decode_task(task)
     with pytest.raises(DecodingError, match="getcwd"):  # allowed by name, and no network
         decode_task(task, own_models={"os:getcwd": "os:getcwd"})

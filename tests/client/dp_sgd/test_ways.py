@@ -277,7 +277,7 @@ def embeds(*, scaled: bool) -> nn.Module:
 
 
 def test_an_embedding_on_raw_indices_is_refused_in_words() -> None:
-    with pytest.raises(GradientMethodError, match=r"IndexError.*scale and clamp"):
+    with pytest.raises(GradientMethodError, match=r"IndexError.*Scale and clamp"):
         choose_way(network_of(embeds(scaled=False), 4))
     assert choose_way(network_of(embeds(scaled=True), 4)) == VMAP
 
@@ -318,5 +318,5 @@ def test_an_own_loss_is_one_number_a_record():
         def record_losses(self, x, y, draws):
             return super().record_losses(x, y, draws).mean()
 
-    with pytest.raises(GradientMethodError, match="one loss a record"):
+    with pytest.raises(GradientMethodError, match="one loss per record"):
         choose_way(network_of(Mean(), 6))

@@ -218,8 +218,8 @@ def test_ones_own_module_is_frozen_and_loads_its_weights(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        ("mean", "among others than alone"), ("dropout", "draws randomness"),
-        ("norm", "keep records apart"), ("memory", "the buffer seen"),
+        ("mean", "in a batch than for the record alone"), ("dropout", "draws random numbers"),
+        ("norm", "keep records separate"), ("memory", "the buffer seen"),
         ("broken", "to take rows of 4 cells"), ("infinite", "finite features"),
         ("text", "torch.nn.Module"), ("absent", "Expected a class or function"),
     ],
@@ -242,7 +242,7 @@ def test_a_module_that_is_no_function_of_one_record_is_refused(tmp_path, functio
         ("random-fourier", {"features": 2**40}, "even number"),
         ("random-fourier", {"length-scale": 0}, "length-scale"),
         ("other", {}, "Expected features of scattering, random-fourier, bins, hats"),
-        ("os.py:system", {}, "that the policy names"),
+        ("os.py:system", {}, "that the policy lists in features"),
     ],
 )
 def test_settings_and_names_that_are_unknown_are_refused(name, settings, said) -> None:
@@ -253,7 +253,7 @@ def test_settings_and_names_that_are_unknown_are_refused(name, settings, said) -
 def test_columns_that_a_map_does_not_take_are_refused() -> None:
     for settings, said in (
         ({"edges": {"sex": [1]}}, "numeric columns"),
-        ({"products": [["age", "wage"]]}, "schema's columns"),
+        ({"products": [["age", "wage"]]}, "columns of the schema"),
         ({"products": [["age", "age"]]}, "pairs of two"),
         ({"edges": {"age": [3, 1]}}, "increasing"),
     ):
