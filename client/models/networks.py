@@ -146,6 +146,14 @@ def _build_losses(weights: Sequence[float], classes: int) -> RecordLosses:
         raise NetworkError(str(error)) from error
 
 
+def _set_deterministic_cuda() -> None:
+    """Switch off TF32, which keeps 10 bits of a product, and make CUDA deterministic."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+
+
 def _flatten_parameters(module: nn.Module) -> NDArray[np.float64]:
     flat = nn.utils.parameters_to_vector(p for p in module.parameters() if p.requires_grad)
     return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
@@ -209,11 +217,7 @@ class Network:
         if device == "auto":
             device = "cuda" if torch.cuda.is_available() else "cpu"
         if device == "cuda":
-            # TF32 keeps only 10 bits of a product. Determinism: a killed run resumes unchanged.
-            torch.backends.cuda.matmul.allow_tf32 = False
-            torch.backends.cudnn.allow_tf32 = False
-            torch.backends.cudnn.deterministic = True
-            torch.backends.cudnn.benchmark = False
+            _set_deterministic_cuda()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if kind in BUILT_IN:
