@@ -8,8 +8,12 @@ next one.
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +29,7 @@ from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.calibration.noise_calibration import GAUSSIAN_CALIBRATIONS
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
 from parley.privacy.mechanisms.registry import MECHANISMS
+from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS
 from parley.server.planning.query_planner import NOISE_REPLACEMENTS
 from parley.server.planning.session_terms import QUERY_LAWS
@@ -162,3 +167,56 @@ def test_no_function_is_longer_than_80_lines(sources: list[tuple[str, ast.Module
         and node.end_lineno - node.lineno >= 80
     ]
     assert not long
+
+
+def test_public_class_names_are_unique(sources: list[tuple[str, ast.Module]]) -> None:
+    """A reader who sees a name knows which class it is, whatever the package."""
+    defined: dict[str, list[str]] = {}
+    for file, tree in sources:
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                defined.setdefault(node.name, []).append(file)
+    assert {name: files for name, files in defined.items() if len(files) > 1} == {}
+
+
+def _find_tables(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[str, PluginTable[Any]]]:
+    """Yield each registry by its module and name."""
+    for file, tree in sources:
+        for node in tree.body:
+            if (
+                isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Call)
+                and "PluginTable" in ast.unparse(node.value.func)
+            ):
+                module = file.removesuffix(".py").replace("/", ".").removeprefix("parley.")
+                name = ast.unparse(node.targets[0])
+                yield name, getattr(import_module(f"parley.{module}"), name)
+
+
+def test_every_row_of_every_registry_names_something_that_can_be_imported(
+    sources: list[tuple[str, ast.Module]],
+) -> None:
+    tables = dict(_find_tables(sources))
+    assert {"ALGORITHMS", "QUERIES", "MECHANISMS", "FEATURES", "MODELS", "FORMATS"} <= set(tables)
+    for name, table in tables.items():
+        for row in table:
+            assert table[row] is not None, (name, row)
+
+
+def test_a_registry_imports_none_of_its_rows() -> None:
+    """In a process of its own: asking for the names of all registries loads no plug-in."""
+    code = (
+        "import sys\n"
+        "from parley.client.queries.registry import QUERIES\n"
+        "from parley.client.features.registry import FEATURES\n"
+        "from parley.client.models.loss_registry import LOSSES\n"
+        "from parley.client.algorithms.registry import ALGORITHMS\n"
+        "from parley.privacy.mechanisms.registry import MECHANISM_CLASSES\n"
+        "from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS\n"
+        "tables = QUERIES, FEATURES, LOSSES, ALGORITHMS, MECHANISM_CLASSES, ALGORITHM_SECTIONS, "
+        "MODELS\n"
+        "rows = {row.partition(':')[0] for table in tables for row in table.rows.values()}\n"
+        "print(*sorted(rows & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []

@@ -59,6 +59,8 @@ class AlgorithmSpec:
         bind: returns the algorithm for a party's own schema, if it reads raw columns. Raises
             Declined.
         check_state: refuses a model at which the claim does not hold. Raises Declined.
+        build: Builds the algorithm from the settings of a job, features and classes, if these are
+            the fields of its class.
         answers_queries: Whether it releases the answers of queries.
         trains_network: whether parties train a network, with torch.
         before_rounds: whether it is one release before the rounds, numbered 0.
@@ -77,6 +79,7 @@ class AlgorithmSpec:
     check: Callable[[Any, ReleasePlan], None] = _accept_anything
     check_state: Callable[[Any, State], None] = _accept_anything
     bind: Callable[[Any, Any], Any] = _return_unchanged
+    build: Callable[[Mapping[str, Any], int, int], Any] | None = None
     answers_queries: bool = False
     trains_network: bool = False
     before_rounds: bool = False

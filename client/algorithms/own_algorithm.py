@@ -268,12 +268,13 @@ def _check_theta(state: Mapping[str, Any], part: str) -> None:
         raise OwnAlgorithmError(f"Expected {part} to return an array 'theta' in its state.")
 
 
-def build_own(name: str, settings: Mapping[str, Any], *, features: int, classes: int) -> Any:
-    """Build the algorithm of a job: the class's defaults, changed by the job's settings.
+def _build_from_settings(
+    found: type[Any], name: str, settings: Mapping[str, Any], features: int, classes: int
+) -> Any:
+    """Build an algorithm: the class's defaults, changed by a job's settings.
 
     Raises OwnAlgorithmError.
     """
-    found = _load_class(name)
     known = {field.name.replace("_", "-"): field.name for field in fields(found)}
     for key in _FROM_DATA:
         del known[key]
@@ -301,12 +302,21 @@ def describe_own_task(algorithm: Any) -> dict[str, Any]:
 
 def build_own_spec(name: str) -> AlgorithmSpec:
     """Build the row of your own algorithm. Raises OwnAlgorithmError."""
-    found = _load_class(name)
+    return build_class_spec(_load_class(name), name, summed=False)
+
+
+def build_class_spec(algorithm: type[Any], name: str, *, summed: bool) -> AlgorithmSpec:
+    """Build the row of an algorithm whose settings are the fields of its class.
+
+    Args:
+        name: Name of the algorithm in a job.
+        summed: Whether its `update` takes the noisy sum instead of the average.
+    """
 
     def of_task(task: Mapping[str, Any], party: PartyResources) -> Any:
         del party
         check_keys(task, "settings")
-        return decode_dataclass(found, task["settings"])
+        return decode_dataclass(algorithm, task["settings"])
 
     def size(task: Mapping[str, Any]) -> tuple[str, int]:
         settings = task.get("settings")
@@ -319,7 +329,14 @@ def build_own_spec(name: str) -> AlgorithmSpec:
             )
         return "", 1  # its dimension is known, and checked against the policy, once it is built
 
-    algorithm_class: Any = found
+    def build(settings: Mapping[str, Any], features: int, classes: int) -> Any:
+        return _build_from_settings(algorithm, name, settings, features, classes)
+
     return AlgorithmSpec(
-        title=algorithm_class.title, to_task=describe_own_task, from_task=of_task, parse_size=size
+        title=algorithm.title,
+        to_task=describe_own_task,
+        from_task=of_task,
+        parse_size=size,
+        build=build,
+        summed=summed,
     )

@@ -52,7 +52,7 @@ class TableFigure(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class TableOneRow:
     """A row, whose cells have values and their intervals. A heading has no cells."""
 
     label: str
@@ -98,23 +98,25 @@ class TableOne:
         return tuple(each.group for each in sizes if each.low > 0) or self.groups
 
     @property
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[TableOneRow]:
         """Rows in the order in which papers show them."""
         found: dict[tuple[str, str], dict[tuple[str, str], TableFigure]] = {}
         for each in self.figures:
             own = found.setdefault((each.column, each.category), {})
             own[each.group, each.statistic] = each
-        rows, last = list[Row](), ""
+        rows, last = list[TableOneRow](), ""
         for (column, category), own in found.items():
             known = {statistic for _, statistic in own}
             lines = [line for line in _LINES if set(line[0]) <= known]
             for statistics, form, name in lines[:1] if category else lines:
                 if category and column != last:
-                    rows.append(Row(label=f"{column}, {name}"))
+                    rows.append(TableOneRow(label=f"{column}, {name}"))
                 label = f"  {category}" if category else f"{column}, {name}".removeprefix(", ")
                 cells = ([own[group, each] for each in statistics] for group in self.shown)
                 rows.append(
-                    Row(label=label, cells=tuple(self._format_cell(form, each) for each in cells))
+                    TableOneRow(
+                        label=label, cells=tuple(self._format_cell(form, each) for each in cells)
+                    )
                 )
                 last = column
         return rows

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from pydantic import Field
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
+from parley.client.algorithms.own_algorithm import OwnAlgorithmError
+from parley.client.algorithms.registry import get_algorithm_spec
 from parley.server.jobs.algorithm_base import (
     PARTY_BUDGET_KEYS,
     ROUNDS_DESCRIPTION,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class OwnAlgorithmSection(AlgorithmSection):
-    """Your own algorithm, 'file.py:Class' or 'module:Class'."""
+    """An algorithm whose settings are the fields of its class, such as your own."""
 
     models: ClassVar[tuple[str, ...]] = ("none",)
     unused_keys: ClassVar[UnusedKeys] = {
@@ -44,9 +45,10 @@ class OwnAlgorithmSection(AlgorithmSection):
         """Build the algorithm from the class that the job names. This runs that class's code."""
         del job, parties
         try:
-            algorithm: FederatedAlgorithm = build_own(
-                self.kind, self.settings, features=model.features, classes=model.classes
-            )
+            build = get_algorithm_spec(self.kind).build
+            if build is None:
+                raise JobError(f"Expected an algorithm with settings, got {self.kind!r}.")
+            algorithm: FederatedAlgorithm = build(self.settings, model.features, model.classes)
         except OwnAlgorithmError as error:
             raise JobError(str(error)) from error
         return algorithm

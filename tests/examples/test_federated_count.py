@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
+from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own_spec
 from parley.client.contract.party_protocol import Declined
 from parley.client.party.owner_policy import load_policy
 from parley.client.party.run_validation import build_accepted_algorithm
@@ -103,7 +103,7 @@ def test_a_class_that_is_known_by_another_name_is_refused(tmp_path):
     copy = tmp_path / "renamed.py"
     copy.write_text(FILE.read_text(encoding="utf-8"), encoding="utf-8")
     with pytest.raises(OwnAlgorithmError, match=r"renamed\.py:FederatedCount"):
-        build_own(f"{copy}:FederatedCount", {}, features=3, classes=2)
+        build_own_spec(f"{copy}:FederatedCount").build({}, 3, 2)
 
 
 def test_the_page_on_extending_shows_the_file_as_it_is():

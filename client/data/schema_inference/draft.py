@@ -229,7 +229,7 @@ def _check_label_types(sources: Sequence[Source], table: RawTable, label: str | 
     for source in sources:
         if isinstance(source, MemoryTable):
             source.check_label(str(label))
-    if label in table.arrays:
+    if label is not None and label in table.arrays:
         cells = table.arrays[label]
         shape = f"an array of shape {list(cells.shape)}, not one label per record"
         got = describe_label_fault(cells) or shape

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import parley
-from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own
+from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own_spec
 from parley.client.algorithms.registry import decode_task, describe_task
 from parley.exit_status import get_exit_status
 from parley.privacy.ledger.ledger import Ledger
@@ -25,12 +25,12 @@ def test_text_annotations_are_types_as_any(tmp_path: Path) -> None:
     file = tmp_path / "federated_count.py"
     file.write_text(FUTURE)
     name = f"{file}:FederatedCount"
-    built = build_own(name, {"most": 7}, features=3, classes=2)
+    built = build_own_spec(name).build({"most": 7}, 3, 2)
     task = describe_task(built)
     again = decode_task(task, own_algorithms={"federated_count.py:FederatedCount": name})
     assert (again.most, again.features, again.dimension) == (7, 3, 1)  # type: ignore[attr-defined]
     with pytest.raises(OwnAlgorithmError, match="most"):
-        build_own(name, {"most": "many"}, features=3, classes=2)
+        build_own_spec(name).build({"most": "many"}, 3, 2)
 
 
 REFUSED = {
@@ -57,7 +57,7 @@ def test_a_file_that_fails_is_refused_in_one_line(name: str, tmp_path: Path) -> 
     file = tmp_path / "federated_count.py"
     file.write_text(text)
     with pytest.raises(OwnAlgorithmError, match=said) as refused:
-        build_own(f"{file}:FederatedCount", {}, features=3, classes=2)
+        build_own_spec(f"{file}:FederatedCount").build({}, 3, 2)
     assert "\n" not in str(refused.value)
 
 
@@ -137,8 +137,6 @@ def test_a_relative_name_is_the_file_in_the_current_folder_as_it_is_now(
             TEXT.replace('"federated count"', f'"{title}"')
         )
         monkeypatch.chdir(tmp_path / folder)
-        titles.append(build_own(name, {}, features=2, classes=2).title)
+        titles.append(build_own_spec(name).build({}, 2, 2).title)
     assert titles == ["one", "two", "one, edited"]
-    assert type(build_own(name, {}, features=2, classes=2)) is type(
-        build_own(name, {}, features=3, classes=2)
-    )
+    assert type(build_own_spec(name).build({}, 2, 2)) is type(build_own_spec(name).build({}, 3, 2))

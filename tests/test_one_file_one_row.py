@@ -1,0 +1,156 @@
+"""An algorithm, a query and a page are each one new file, and a row of text that names it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click.testing
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import parley
+from parley import command_table
+from parley.cli import app
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.queries.registry import QUERIES
+from parley.command_table import CommandTable
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.registry import ALGORITHM_SECTIONS
+
+_ALGORITHM = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from parley.client.algorithms.base import Claim, Contribution
+from parley.client.algorithms.own_algorithm import Statistic, build_class_spec
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.sensitivity.bounded_sets import Set
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordCount(Statistic):
+    kind: ClassVar[str] = "record-count"
+    title: ClassVar[str] = "record count"
+    assumption: ClassVar[str] = ""
+
+    most: int = 1000
+
+    @property
+    def dimension(self):
+        return 1
+
+    def claim(self, facts):
+        return Claim(
+            dimension=1,
+            features=self.features,
+            bound=float(self.most),
+            lies_in=Set.interval(1, 1),
+            unit=Unit.RECORD,
+            neighbouring=Neighbouring.ADD_OR_REMOVE_ONE,
+        )
+
+    def local(self, state, block, plan, randomness):
+        counts = np.minimum(block.sizes, self.most).astype(np.float64)
+        return Contribution(values=counts[:, None], failed=())
+
+
+SPEC = build_class_spec(RecordCount, "record-count", summed=False)
+"""
+
+_QUERY = """
+from dataclasses import dataclass
+from typing import ClassVar
+
+from parley.client.queries.base import CellGrid, CellSums, Query, Summand
+
+
+@dataclass(frozen=True)
+class Doubled(Query):
+    kind: ClassVar[str] = "doubled"
+
+    def list_cell_sums(self, schema, weight):
+        def count(block):
+            return 2 * weight * (block.columns["age"] >= 0)
+
+        summand = Summand(low=0, high=2 * weight, compute=count)
+        return (CellSums(cells=CellGrid(), summands=(summand,)),)
+
+    def build_key_columns(self, schema):
+        return {}
+"""
+
+_PAGE = """
+from pathlib import Path
+
+import typer
+
+
+def write_page(out: Path):
+    out.write_text("<h1>A page</h1>")
+    typer.echo(f"Wrote {out}.")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("record_count", "doubled", "new_page"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return tmp_path
+
+
+def test_an_algorithm_is_one_file_and_a_row_on_each_side(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "record_count.py").write_text(_ALGORITHM)
+    monkeypatch.setitem(ALGORITHMS.rows, "record-count", "record_count:SPEC")
+    form = "parley.server.jobs.own_algorithms:OwnAlgorithmSection"
+    monkeypatch.setitem(ALGORITHM_SECTIONS.rows, "record-count", form)
+    keys = [
+        *("algorithm.kind=record-count", "algorithm.settings.most=200", "model.kind=none"),
+        *("algorithm.rounds=1", "privacy.neighbouring=add-or-remove-one", "privacy.epsilon=20"),
+        *("parties.min-records=50", f"run.out={folder}"),
+    ]
+    run = parley.run(job=load_job(overrides=keys))
+    summary = json.loads((run.folder / "summary.json").read_text())
+    assert summary["algorithm"] == "record-count"
+    # 569 records in five parties, a fifth of each held out.
+    assert abs(5 * run.theta[0] - 455) < 20
+    assert "record count" in (run.folder / "report.html").read_text().lower()
+
+
+def test_a_query_is_one_file_and_one_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "doubled.py").write_text(_QUERY)
+    monkeypatch.setitem(QUERIES.rows, "doubled", "doubled:Doubled")
+    for party in (1, 2):
+        ages = [30 + number % 40 for number in range(100)]
+        pl.DataFrame({"age": ages, "sick": ["no", "yes"] * 50}).write_csv(
+            folder / f"party-{party}.csv"
+        )
+    (folder / "schema.toml").write_text(
+        '[columns]\nage = { kind = "numeric", range = [0, 100] }\n'
+        'sick = { kind = "label", positive = "yes", negative = "no" }\n'
+    )
+    (folder / "queries.toml").write_text(
+        '[session]\ndata = "party-*.csv"\nschema = "schema.toml"\nepsilon = 20.0\n'
+        '[[query]]\nquery = "doubled"\nepsilon = 10.0\n'
+    )
+    done = CliRunner().invoke(app, ["query", str(folder / "queries.toml"), "--json"])
+    assert done.exit_code == 0, done.output
+    assert "doubled" in done.stdout
+
+
+def test_a_page_is_one_file_and_one_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "new_page.py").write_text(_PAGE)
+    row = ("new_page:write_page", "Write a new page.")
+    monkeypatch.setitem(command_table._COMMANDS, "new-page", row)
+    commands = CommandTable(name="parley")
+    assert "new-page" in commands.commands
+    done = click.testing.CliRunner().invoke(commands, ["new-page", str(folder / "page.html")])
+    assert done.exit_code == 0, done.output
+    assert (folder / "page.html").read_text() == "<h1>A page</h1>"
