@@ -30,12 +30,18 @@ class Heartbeat:
     Args:
         say: Takes a line.
         clock: Seconds that only go forward.
+        read_time: Returns the time of day, with which lines then begin; None: lines end with how
+            long the work took so far.
     """
 
     def __init__(
-        self, say: Callable[[str], None], *, clock: Callable[[], float] = time.monotonic
+        self,
+        say: Callable[[str], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        read_time: Callable[[], str] | None = None,
     ) -> None:
-        self._say, self._clock = say, clock
+        self._say, self._clock, self._read_time = say, clock, read_time
         self._lock = threading.Lock()
         self._began = self._said = clock()
         self._stage, self._figures, self._waiting, self._told = "starting", "", "", ""
@@ -55,9 +61,23 @@ class Heartbeat:
             first = self._waiting and not self._told and now - self._since >= _WAITING_S
             if not first and now - self._said < _EVERY_S:
                 return
-            self._said, self._told = now, self._waiting
-            parts = [part for part in (self._stage, self._figures, self._waiting) if part]
-            line = f"{', '.join(parts)} ({_format_duration(now - self._began)})"
+            line = self._format_line(now)
+        self._write(line)
+
+    def emit(self) -> None:
+        """Say a line now."""
+        with self._lock:
+            line = self._format_line(self._clock())
+        self._write(line)
+
+    def _format_line(self, now: float) -> str:
+        self._said, self._told = now, self._waiting
+        parts = [part for part in (self._stage, self._figures, self._waiting) if part]
+        if self._read_time is None:
+            return f"{', '.join(parts)} ({format_short_duration(now - self._began)})"
+        return f"{self._read_time()} {'  '.join(parts)}"
+
+    def _write(self, line: str) -> None:
         with suppress(OSError, ValueError):  # a pipe that nobody reads, a stream that was closed
             self._say(line)
 
@@ -89,7 +109,12 @@ def say_working(command: str) -> Iterator[None]:
         beats.stop()
 
 
-def _format_duration(seconds: float) -> str:
+def format_short_duration(seconds: float) -> str:
+    """Return a time span in at most two units.
+
+    >>> format_short_duration(31), format_short_duration(95), format_short_duration(3725)
+    ('31 s', '1 min 35 s', '1 h 2 min')
+    """
     whole = int(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +23,8 @@ from rich.text import Text
 from parley.client.algorithms.registry import get_title
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.server.records import guarantee_text
-from parley.terminal.heartbeat import Heartbeat
+from parley.server.records.number_format import format_epsilon
+from parley.terminal.heartbeat import Heartbeat, format_short_duration
 from parley.terminal.terminal_screen import Screen, guard_redirected
 
 if TYPE_CHECKING:
@@ -39,6 +41,19 @@ _WAITING_WORDS = {
     "waiting for approval": "waiting for the approval of ",
 }
 """State of a party that keeps a run waiting → what is said of those in it."""
+
+
+_STAGES = {
+    "reading": "reading the records",
+    "preparing": "planning the rounds and checking the model",
+    "baseline": "training the non-private baseline (run.baseline = false skips it)",
+    "measuring": "measuring the model on held-out records",
+    "report": "writing the report",
+}
+"""Stage of `run_observer.tell_stage` → what the run does in it."""
+
+_MIN_LEFT_S = 5.0
+"""Time left from which it is estimated."""
 
 
 class RunDisplay:
@@ -60,8 +75,13 @@ class RunDisplay:
         self._console = Screen(stderr=True, quiet=quiet)
         self._beats = None
         if not quiet and not _can_draw_bar(self._console):
-            self._beats = Heartbeat(lambda line: self._console.print(line, soft_wrap=True))
-        self._rounds = self._done = 0
+            self._beats = Heartbeat(
+                lambda line: self._console.print(line, soft_wrap=True),
+                read_time=lambda: time.strftime("%H:%M:%S"),
+            )
+        self._rounds = self._done = self._begun = 0
+        self._spent = ""
+        self._began = time.monotonic()
         self._plain = ""
         self._progress = _MarkedProgress(
             TextColumn(
@@ -83,13 +103,15 @@ class RunDisplay:
             transient=True,
         )
         self._folder: Path | None = None
-        self._figures = ""
+        self._accuracy = self._loss = ""
         self._scopes: list[str] = []
+        self._budgets: list[str] = []
         self._announced: set[tuple[str, int]] = set()
 
     def __enter__(self) -> Self:
-        self._progress.start()
-        guard_redirected()
+        if self._beats is None:
+            self._progress.start()
+            guard_redirected()
         self._task = self._progress.add_task("starting", total=None, figures="")
         if self._beats is not None:
             self._beats.start()
@@ -98,7 +120,11 @@ class RunDisplay:
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if self._beats is not None:
             self._beats.stop()
-        self._progress.stop()
+            if error is None and self._rounds:
+                self._note_rounds(self._beats)
+                self._beats.emit()
+        else:
+            self._progress.stop()
         if not isinstance(error, KeyboardInterrupt):
             return
         if self._farewell is not None:
@@ -117,7 +143,7 @@ class RunDisplay:
         """Shows what is about to happen."""
         self._folder = folder
         own, title = plan.primary, get_title(job.algorithm.kind)
-        self._scopes = [guarantee_text.format_scope(of) for of in plan.guarantees]
+        self._scopes = [guarantee_text.format_unit(of) for of in plan.guarantees]
         if self._verbose:
             self._print_plan(job, plan, title)
         if own.delta > job.privacy.delta:
@@ -135,9 +161,13 @@ class RunDisplay:
             )
         if done:
             self._console.print(f"Resuming after round {done}.", style="dim")
-        self._rounds, self._done = job.rounds, done
+        self._rounds, self._done, self._begun = job.rounds, done, done
+        self._budgets = [format_exact(asked.epsilon) for asked in job.budgets]
+        self._began = time.monotonic()
         self._progress.update(self._task, total=job.rounds, completed=done)
         self.stage("rounds")
+        if self._beats is not None:
+            self._beats.emit()
 
     def _print_plan(self, job: Job, plan: ReleasePlan, title: str) -> None:
         seeded = " · seeded noise (simulation only, protects nobody)" if plan.seeded else ""
@@ -159,11 +189,26 @@ class RunDisplay:
         """Show what the run does now, and whom it waits for."""
         if figures is not None:
             self._plain = figures
-        shown = " · ".join(part for part in (waiting, self._plain) if part)
+        text = _STAGES.get(name, "")
+        if text and figures is None:
+            self._progress.mark = self._plain = ""
+        shown = " · ".join(part for part in (waiting, text, self._plain) if part)
         self._progress.update(self._task, description=name, figures=shown)
-        if self._beats is not None:
-            far = f"{self._done} of {self._rounds} rounds" if self._rounds else ""
-            self._beats.note(name, far, waiting=waiting)
+        if self._beats is None:
+            return
+        if name == "rounds":
+            self._note_rounds(self._beats)
+        else:
+            far = f"{self._done} of {self._rounds} rounds" if self._rounds and not text else ""
+            self._beats.note(text or name, far, waiting=waiting)
+
+    def _note_rounds(self, beats: Heartbeat) -> None:
+        """Note how far the rounds are, what they spent, and about how long the others take."""
+        done, left = self._done - self._begun, self._rounds - self._done
+        seconds = (time.monotonic() - self._began) / done * left if done else 0.0
+        about = f"about {format_short_duration(seconds)} left" if seconds >= _MIN_LEFT_S else ""
+        figures = "  ".join(part for part in (self._spent, about) if part)
+        beats.note(f"round {self._done}/{self._rounds}", figures)
 
     def parties(self, board: dict[str, Any]) -> None:
         """Shows where the parties of real processes stand: each of a few, else how many."""
@@ -185,21 +230,25 @@ class RunDisplay:
         figures = line.simulation_only
         if figures:
             accuracy = figures.get("accuracy")
-            shown = f" · accuracy {accuracy:.3f}" if accuracy is not None else ""
+            self._accuracy = (
+                "" if accuracy is None else f"accuracy {accuracy:.3f} (simulation only)"
+            )
             loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
-            self._figures = f"loss {loss}{shown} (simulation only)"
-        clipped = line.clipped_fraction
-        share = "" if clipped is None else f"clipped {clipped:.2f} · "
-        self._done = line.round
+            self._loss = f"loss {loss} (simulation only)"
+        clipped = "" if line.clipped_fraction is None else f"clipped {line.clipped_fraction:.2f}"
+        self._done, self._spent = line.round, self._format_spent(line)
         self._progress.mark = f"ε is what was spent so far, {guarantee_text.FIXED_RELEASES_NOTE}"
         self._progress.update(self._task, completed=line.round)
-        self.stage("rounds", figures=f"{self._format_spent(line)} · {share}{self._figures}")
+        # A narrow terminal cuts the line from the right, so ε comes first.
+        parts = (self._spent, self._accuracy, clipped, self._loss)
+        self.stage("rounds", figures=" · ".join(part for part in parts if part))
 
     def _format_spent(self, line: RoundLine) -> str:
-        """What each guarantee came to so far."""
+        """Return what each guarantee spent so far."""
+        several = len(line.guarantees) > 1
         return " · ".join(
-            f"{guarantee_text.format_epsilon_delta(of.epsilon_charged, of.delta)} ({scope})"
-            for of, scope in zip(line.guarantees, self._scopes, strict=True)
+            f"ε = {format_epsilon(of.epsilon_charged)} of {budget}{f' {scope}' if several else ''}"
+            for of, budget, scope in zip(line.guarantees, self._budgets, self._scopes, strict=True)
         )
 
 

@@ -25,7 +25,8 @@ def tell_stage(observer: Observer | None, stage: str) -> None:
     """Notify an observer of the run's current stage, if it has a method `stage`.
 
     Args:
-        stage: One of "reading", "preparing", "baseline" and "report"; `started` begins the rounds.
+        stage: One of "reading", "preparing", "baseline" ("measuring" without a baseline) and
+            "report"; `started` begins the rounds.
     """
     take: Callable[[str], None] | None = getattr(observer, "stage", None)
     if take is not None:

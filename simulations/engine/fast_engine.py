@@ -307,7 +307,7 @@ def _save_run(
         finished, job=job, folder=folder, summary=summary, features=world.data.features
     )
     # The model is on disk. The rest is optional: a stop loses nothing.
-    tell_stage(observer, "baseline")
+    tell_stage(observer, "baseline" if job.run.baseline else "measuring")
     summary = add_simulated_metrics(summary, job=job, experiment=world, theta=theta, dp_sgd=dp_sgd)
     if hidden is not None:
         # All rounds count equally in the last iterate, but not in a mean of iterates. Both are

@@ -60,7 +60,8 @@ def call(*words: object) -> str:
     status = f"exit status {done.exit_code}\n" if done.exit_code else ""
     refused = "" if isinstance(done.exception, SystemExit | None) else done.exception
     # A slow machine says that a command still works; no text depends on that.
-    said = re.sub(r"^parley \w+ is working \(.*\)\n", "", done.output, flags=re.MULTILINE)
+    printed = re.sub(r"^\d\d:\d\d:\d\d [a-z].*\n", "", done.output, flags=re.MULTILINE)
+    said = re.sub(r"^parley \w+ is working \(.*\)\n", "", printed, flags=re.MULTILINE)
     return f"{status}{said}{refused}{log.stream.getvalue()}"
 
 

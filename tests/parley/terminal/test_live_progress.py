@@ -1,6 +1,7 @@
 """What a run shows while it runs: a bar that fits, or a line every 30 s."""
 
 import io
+import re
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -233,6 +234,30 @@ def test_a_job_whose_output_is_no_terminal_draws_no_bar(tmp_path, monkeypatch):
         run(load_job(overrides=["algorithm.rounds=2"]), out=Path(tmp_path / "r"), observer=display)
     assert "\x1b" not in stream.getvalue()
     assert "━" not in stream.getvalue()
+    first, last = re.findall(r"(?m)^\d\d:\d\d:\d\d (.*)$", stream.getvalue())
+    assert first == "round 0/2"
+    assert re.fullmatch(r"round 2/2  ε = [\d.]+ of 1", last)
+
+
+def test_a_line_about_the_rounds_has_the_time_of_day_the_budget_and_the_time_left(monkeypatch):
+    stream, clock = io.StringIO(), Clock()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr("parley.terminal.live_progress.time.monotonic", clock)
+    display = RunDisplay(quiet=False)
+    said = []
+    display._beats = Heartbeat(said.append, clock=clock, read_time=lambda: "22:31:04")
+    display._rounds, display._done, display._spent = 60, 12, "ε = 0.49 of 1"
+    display._began, clock.now = 0.0, 45.0
+    display._note_rounds(display._beats)
+    display._beats.emit_if_due()
+    assert said == ["22:31:04 round 12/60  ε = 0.49 of 1  about 3 min 0 s left"]
+    display._task = display._progress.add_task("rounds", figures="")
+    display.stage("baseline")
+    clock.now = 80.0
+    display._beats.emit_if_due()
+    assert said[1:] == [
+        "22:31:04 training the non-private baseline (run.baseline = false skips it)"
+    ]
 
 
 def test_commands_without_a_bar_say_that_they_work(monkeypatch, tmp_path):
