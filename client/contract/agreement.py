@@ -158,7 +158,7 @@ class Agreement:
         plan = parse_plan(head["plan"])
         if parameters.rounds > MAX_ATTEMPTS * (rounds * plan.steps + 1):
             raise Declined(
-                Reason.PROTOCOL, f"Expected at most {MAX_ATTEMPTS} attempts at each of the sums."
+                Reason.PROTOCOL, f"Expected at most {MAX_ATTEMPTS} attempts at each sum."
             )
         features = parse_feature_map(head["features"], agreed=True)
         return cls(

@@ -12,7 +12,7 @@ therefore encoded automatically. A value of an unknown type is an error and is n
     >>> encode_canonical(object())  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    TypeError: Expected a value with a canonical encoding, got object: teach ...
+    TypeError: Expected a value with a canonical encoding, got object: add ...
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ def _encode_content(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a
             encode_canonical(key) + encode_canonical(value[key]) for key in sorted(value)
         )
     raise TypeError(
-        f"Expected a value with a canonical encoding, got {type(value).__name__}: teach "
+        "Expected a value with a canonical encoding, got "
+        f"{type(value).__name__}: add its type to "
         "parley.client.contract.canonical_encoding."
     )

@@ -78,6 +78,7 @@ def describe_feature_map(features: Mapping[str, Any]) -> str:
     if ":" not in features["name"]:
         return f"{features['name']}, data-independent"
     return (
-        f"{features['name']}, frozen; by its author's statement learned from "
-        f"{settings.get('trained-on', 'nothing said')!s:.200}, not from the parties' records"
+        f"{features['name']}, frozen; its author states that it was trained on "
+        f"{settings.get('trained-on', 'unnamed data')!s:.200}, not on the "
+        "parties' records"
     )

@@ -58,14 +58,19 @@ def check_grid(
     if not finest:
         raise Declined(
             Reason.GRID,
-            f"Expected the finest grid of a ring of {grid.ring_bits} bits, got one of "
-            f"{grid.scale_bits} bits of scale, that leaves room for one twice as fine.",
+            (
+                f"Expected the finest grid of a ring of {grid.ring_bits} bits, got "
+                f"{grid.scale_bits} bits of scale: one more fits."
+            ),
         )
     unit = 1.0 if split is None or split.shares is None else split.shares.ring_unit
     inflation = grid.compute_inflation(sensitivity, plan.dimension) / unit
     if not inflation <= MAX_INFLATION:  # NaN is not
         raise Declined(
             Reason.GRID,
-            f"Expected rounding to add at most {MAX_INFLATION:g} of the sensitivity, got "
-            f"{inflation:.3g}: secure-aggregation.ring-bits = 64 holds a finer grid.",
+            (
+                f"Expected rounding to add at most {MAX_INFLATION:g} of the "
+                f"sensitivity, got {inflation:.3g}: secure-aggregation.ring-bits = 64 "
+                "has room for a finer grid."
+            ),
         )

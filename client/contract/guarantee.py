@@ -77,8 +77,8 @@ class Guarantee:
         trained = self.noise_point.is_locally_private and self.mechanism.is_in_contributions
         if (self.shares is None) != (trained or not self.noise_point.in_contributions):
             raise ValueError(
-                "Expected shares where the parties add the noise of a sum, and only there, got "
-                f"noise point {self.noise_point}."
+                "Expected shares if, and only if, the parties add the noise of a sum, "
+                f"got noise point {self.noise_point}."
             )
         if self.shares is not None:
             self.shares.check(self.mechanism)
@@ -92,21 +92,21 @@ class Guarantee:
         if sampled is not None and self.unit is Unit.PARTY and not sampled.hidden:
             if sampled.sampling_rate != 1:
                 raise ValueError(
-                    "Expected unit party to be charged at rate 1, or at that of a hidden coin "
-                    f"which puts the whole party into a sum, got {sampled.sampling_rate:g}: coins "
-                    "for its records don't hide a party."
+                    "Expected unit party to be charged at rate 1, or at the rate of a "
+                    f"hidden coin for the whole party, got {sampled.sampling_rate:g}: coins "
+                    "for its records do not hide a party."
                 )
         elif sampled is not None and sampled.hidden and self.unit is not Unit.PARTY:
             raise ValueError(
-                f"Expected unit party with a party's hidden coin, got {self.unit}: whether its "
-                "party is in a sum may be seen in it."
+                f"Expected unit party with a party's hidden coin, got {self.unit}: a "
+                "sum may show whether the record's party is in it."
             )
         # Noise that hides a whole party also hides each record in it. The converse does not hold.
         smaller = {Unit.RECORD} if self.unit is Unit.PARTY else set()
         if not set(self.charges) <= {self.unit} | smaller:
             raise ValueError(
-                f"Expected a guarantee of unit {self.unit} to be charged to it or to what lies "
-                f"within it, got {', '.join(self.charges)}."
+                f"Expected a guarantee of unit {self.unit} to be charged to it or to a "
+                f"unit within it, got {', '.join(self.charges)}."
             )
 
     @property

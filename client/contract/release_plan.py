@@ -82,7 +82,7 @@ class ReleasePlan:
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", parse_blocks(self.blocks))
         if self.blocks and self.units != (Unit.RECORD,):
-            raise ValueError(f"Expected unit record alone with blocks, got {self.units}.")
+            raise ValueError(f"Expected only unit record with blocks, got {self.units}.")
         units = [each.unit for each in self.guarantees]
         charged = [unit for each in self.guarantees for unit in each.charges]
         if not units or len(set(units)) < len(units) or sorted(charged) != sorted(units):
@@ -92,13 +92,15 @@ class ReleasePlan:
             )
         split = [each for each in self.guarantees if each.shares is not None]
         if len({(each.mechanism.law, each.mechanism.scale, each.shares) for each in split}) > 1:
-            raise ValueError("Expected one noise in shares for all guarantees by it, got several.")
+            raise ValueError(
+                "Expected all guarantees by noise in shares to have the same noise, got several."
+            )
         sampled = self.sampled_noises
         noises = {(each.scale, each.steps) for each in sampled}
         if sampled and (len(sampled) < len(self.guarantees) or len(noises) > 1):
             raise ValueError(
-                "Expected all guarantees to be of one noise on sampled sums, of one scale and as "
-                "many steps, got others."
+                "Expected all guarantees to have one noise on sampled sums, with one "
+                "scale and one number of steps, got others."
             )
 
     @property
@@ -253,7 +255,8 @@ class ReleasePlan:
         split, dealer = self.shared_guarantee, self.central_noise_plan
         if split is None or split.shares is None or dealer is None:
             raise ValueError(
-                f"Expected noise in shares to deal, got noise point {self.primary.noise_point}."
+                "Expected noise in shares for central noise, got noise point "
+                f"{self.primary.noise_point}."
             )
         total = np.zeros(self.dimension, dtype=np.int64)
         if summed is not None:

@@ -155,8 +155,9 @@ def load_deployment(path: Path) -> Deployment:
         read = _DeploymentFile.model_validate(raw)
     except OSError as error:
         raise RosterError(
-            f"Expected a deployment file at {path}: {describe_cause(error)}. Folders that "
-            "`parley deploy init` made have one: the server's, an operator's, each party's."
+            f"Expected a deployment file at {path}: {describe_cause(error)}. "
+            "`parley deploy init` writes one into the folders of the server, each "
+            "operator and each party."
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error
@@ -175,8 +176,9 @@ def load_deployment(path: Path) -> Deployment:
         raise RosterError(f"{path}: {error}") from error
     if deployment.id != read.id:
         raise RosterError(
-            f"{path}: Expected id {deployment.id}, which is that of its parties, got {read.id}: a "
-            "name or an identity was changed by hand. Ask the operator for the file as it was made."
+            f"{path}: Expected id {deployment.id}, computed from the parties "
+            f"listed, got {read.id}: a name or an identity was changed by hand. Ask "
+            "the operator for the original file."
         )
     return deployment
 

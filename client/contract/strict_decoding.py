@@ -148,5 +148,5 @@ def _build_schema(hint: Any) -> schemas.CoreSchema:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return schemas.enum_schema(hint, list(hint))
     if hint not in _PLAIN:
-        raise DecodingError(f"Expected a type that messages have values of, got {hint!s:.200}.")
+        raise DecodingError(f"Expected a type that messages can contain, got {hint!s:.200}.")
     return _PLAIN[hint]

@@ -116,7 +116,10 @@ def describe_data(
         )
     dataset = policy.get_dataset(request["dataset"])
     if request["sizes"] and not policy.is_size_disclosed(dataset):
-        raise Declined(Reason.SIZES_NOT_DISCLOSED, "Expected no question about sizes.")
+        raise Declined(
+            Reason.SIZES_NOT_DISCLOSED,
+            "Expected no request for sizes: the policy does not disclose them.",
+        )
     features = parse_feature_map(request["features"], agreed=False)
     try:
         blocks = parse_blocks(request["blocks"])

@@ -211,15 +211,20 @@ class DatasetConfig(PolicySection):
         if self.source:
             SqlQuery(database=self.source, query=self.query)
         elif self.query:
-            raise ValueError("Expected source, a database, with query, got none.")
+            raise ValueError("Expected source, a database, with query, got only query.")
         if self.is_raw != bool(self.data_schema):
             raise ValueError("Expected a schema with path or source, and only with them.")
         if self.classes == 1 or (self.classes and self.is_raw):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
         if self.held_out and self.held_out in {self.path, self.prepared, self.query}:
-            raise ValueError("Expected other records as held-out than those learned from, got one.")
+            raise ValueError(
+                "Expected held-out to be other records than those that models learn "
+                "from, got the same."
+            )
         if self.map and self.is_raw:
-            raise ValueError("Expected a map with prepared rows alone: a job names one for others.")
+            raise ValueError(
+                "Expected map only with prepared rows: for other rows the job names the map."
+            )
         if (self.party_epsilon is None) != (self.party_delta is None):
             raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
         if self.party_epsilon_per_job is not None and self.party_epsilon is None:
@@ -230,8 +235,9 @@ class DatasetConfig(PolicySection):
             self.prepared or self.has_private_size or self.unit != Unit.RECORD
         ):
             raise ValueError(
-                "Expected path, unit = record, replace-one and no party-epsilon with block-column: "
-                "a party, or a person, has records in several blocks, and sizes are public."
+                "Expected path or source, unit = record, replace-one and no "
+                "party-epsilon with block-column: a party or a person has records in "
+                "several blocks, and sizes are public."
             )
         self._check_persons()
         return self
@@ -245,7 +251,7 @@ class DatasetConfig(PolicySection):
         if blocks and not self.block_column:
             raise Declined(
                 Reason.UNKNOWN_DATASET,
-                "Expected no blocks of a data set without block-column, got some by name.",
+                "Expected no blocks for a data set without block-column, got some.",
             )
         return Division(column=self.block_column, read=blocks) if self.block_column else None
 
@@ -254,7 +260,8 @@ class DatasetConfig(PolicySection):
         is_person = self.unit is Unit.PERSON
         if present != (is_person, is_person):
             raise ValueError(
-                "Expected id and records-per-id with unit = person, both, and with no other unit."
+                "Expected both id and records-per-id with unit = person, and neither "
+                "with another unit."
             )
         if is_person and not self.is_raw:
             raise ValueError("Expected path or source with unit = person, got prepared rows.")

@@ -85,8 +85,7 @@ class JoinedSession:
             ]
             raise Declined(
                 Reason.PLAN_CHANGED,
-                "Expected the plan of the join, got one with another "
-                f"{' and '.join(changed_fields)}.",
+                (f"Expected the plan of the join, got another {' and '.join(changed_fields)}."),
             )
         serial = decode(agreement.parameters, message, RoundStart).round_number
         return replace(agreement, plan=plan, serial=serial, state=state)

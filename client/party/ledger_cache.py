@@ -20,9 +20,10 @@ def has_ledger(path: Path) -> bool:
     key = path.with_name(f"{path.name}.key")
     if key.exists():
         raise LedgerUnavailable(
-            f"Expected the ledger {path}, whose key is there: it is gone, and with it what was "
-            f"released. Put it back. Whoever removes {key}, too, begins with budgets of which "
-            "nothing is spent."
+            f"Expected the ledger {path}, because its key exists: the ledger is "
+            "missing, and with it the record of all releases. Restore it from a "
+            f"backup. If you delete {key}, too, all budgets begin again with "
+            "nothing spent."
         )
     return False
 

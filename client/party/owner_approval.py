@@ -125,7 +125,9 @@ def require_approval(
     if own_digest in decisions:
         if not decisions[own_digest].accepted:
             decided_at = decisions[own_digest].at
-            raise Declined(Reason.REFUSED, f"Expected the owner's yes, got a no at {decided_at}.")
+            raise Declined(
+                Reason.REFUSED, f"Expected the owner's approval, got a refusal at {decided_at}."
+            )
         return
     run_proposals = [
         stage
@@ -156,11 +158,14 @@ def require_approval(
         )
     elif has_lapsed(party_folder, policy, own_digest, recorded, now):
         raise Declined(
-            Reason.LAPSED, f"Expected a yes within {policy.approval_days:g} days, got none."
+            Reason.LAPSED, f"Expected an approval within {policy.approval_days:g} days, got none."
         )
     raise Declined(
         Reason.WAITING,
-        "Expected the owner's yes, got none yet: `parley owner pending DIR` says what is asked.",
+        (
+            "Expected the owner's approval, got none yet: `parley owner pending "
+            "DIR` shows the proposal."
+        ),
     )
 
 
@@ -240,9 +245,7 @@ def _discard_old_proposals(
     for own_digest in discardable[:excess]:
         party_folder.erase_proposal(own_digest)
     if len(discardable) < excess:
-        raise Declined(
-            Reason.BUSY, f"Expected at most {MAX_PENDING_PROPOSALS} proposals that wait."
-        )
+        raise Declined(Reason.BUSY, f"Expected at most {MAX_PENDING_PROPOSALS} pending proposals.")
 
 
 def load_proposals(

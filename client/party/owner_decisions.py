@@ -75,9 +75,9 @@ def record_decision(
         key = BudgetKey(earlier[-1].dataset, earlier[-1].unit)
         run_id, digests = earlier[-1].run_id, earlier[-1].proposals
     else:
-        names = ", ".join(candidate.id for candidate in pending) or "nothing waits"
+        names = ", ".join(candidate.id for candidate in pending) or "none is pending"
         raise LedgerConflict(
-            f"Expected what waits ({names}), got {proposal_id!r}: look again, what is asked may be "
-            "another by now."
+            f"Expected a pending proposal ({names}), got {proposal_id!r}. It may "
+            "have changed: look again with `parley owner pending DIR`."
         )
     return ledger.decide(key, run_id=run_id, proposals=digests, accepted=accepted, reason=reason)

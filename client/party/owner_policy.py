@@ -239,16 +239,17 @@ class OwnerPolicy(PolicySection):
         for name, dataset in self.data.items():
             if dataset.account not in ("", name) and dataset.block_column:
                 raise ValueError(
-                    f"Expected no block-column of data set {name!r}, which is charged to another "
-                    "one's account: a record of both would be in two blocks of it."
+                    f"Expected no block-column for data set {name!r}, which is charged to "
+                    "another one's account: a record of both would be in two of its blocks."
                 )
             account = self.data.get(dataset.account) if dataset.account else dataset
             account_limits = account and (account.totals, account.approval_above)
             limits = dataset.totals, dataset.approval_above
             if account is None or account.account not in ("", name) or account_limits != limits:
                 raise ValueError(
-                    f"Expected account of data set {name!r} to be a data set of the same totals "
-                    f"and approval-above, which is charged itself, got {dataset.account!r}."
+                    f"Expected account of data set {name!r} to name a data set with the "
+                    "same totals and approval-above that pays for itself, got "
+                    f"{dataset.account!r}."
                 )
         if len(self.get_accepted("models")) != len(set(self.models)):
             raise ValueError("Expected models of different names, got two files of one name.")
@@ -261,7 +262,8 @@ class OwnerPolicy(PolicySection):
         for name in names:
             if name not in registry and not is_own_code(name):
                 raise ValueError(
-                    f"Expected {', '.join(registry)}, or your own, file.py:NAME, got {name!r}."
+                    f"Expected {', '.join(registry)}, or your own code as file.py:NAME, got "
+                    f"{name!r}."
                 )
         if len({get_public_name(name) for name in names}) != len(names):
             raise ValueError(f"Expected {info.field_name} of different names, got two of one name.")
@@ -335,7 +337,7 @@ def _format_fault(key_path: tuple[int | str, ...], fault: object) -> str:
 
 def format_policy(policy: OwnerPolicy) -> str:
     """Return the file's text, with the meaning of every key. `parse_policy` is the inverse."""
-    lines = ["# What this party agrees to. Only its owner writes here; no server can change it."]
+    lines = [("# This party's policy. Only its owner edits it; no server can change it.")]
     lines += _format_keys(policy)
     for name, dataset in policy.data.items():
         lines += ["", f"[data.{toml_writing.format_toml_key(name)}]", *_format_keys(dataset)]

@@ -85,8 +85,8 @@ class PartyFolder:
             ) from error
         if not stat.S_ISDIR(mode) or mode & 0o022:
             raise PartyFolderError(
-                f"Expected {folder} to be a folder that nobody else may write to, got mode "
-                f"{stat.S_IMODE(mode):o}: chmod 700 {folder}"
+                f"Expected {folder} to be a folder that only its owner can write to, "
+                f"got mode {stat.S_IMODE(mode):o}. Run: chmod 700 {folder}"
             )
         state = folder / "state"
         with _convert_os_errors(state):
@@ -138,8 +138,9 @@ class PartyFolder:
             records, _, end = text.partition(" ")
             if not records.isdecimal():
                 raise PartyFolderError(
-                    f"Expected the end of the ledger in {self._state_path / 'ledger-head'}, got "
-                    "something else. Put it back from a backup that is as new as the ledger."
+                    f"Expected the end of the ledger in {self._state_path / 'ledger-head'}, "
+                    "got something else. Restore it from a backup that is as new as the "
+                    "ledger."
                 )
             return ChainHead(records=int(records), hash=end)
         return None
@@ -373,8 +374,8 @@ def _check_private(path: Path) -> None:
     if mode & 0o077:
         expected_mode = 700 if path.is_dir() else 600
         raise PartyFolderError(
-            f"Expected {path} to be readable by its owner alone, got mode {mode:o}: "
-            f"chmod {expected_mode} {path}"
+            f"Expected {path} to be readable only by its owner, got mode {mode:o}. "
+            f"Run: chmod {expected_mode} {path}"
         )
 
 

@@ -57,7 +57,7 @@ class RefusalRules:
         elif not self.budgets.keys() >= set(plan.units):
             reason = "a budget for the whole party is not accepted"
         elif plan.min_survivors < self.min_survivors:
-            reason = f"cohort of {plan.min_survivors} is below the least, {self.min_survivors}"
+            reason = f"cohort of {plan.min_survivors} is below the minimum, {self.min_survivors}"
         if reason:
             return dict.fromkeys(range(len(sizes)), reason)
         refusals: dict[int, str] = {}

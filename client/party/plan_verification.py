@@ -127,7 +127,7 @@ def _build_public_facts(plan: ReleasePlan, records: int) -> PublicFacts:
     total = round(plan.mean_records * plan.parties)
     # Weights are n/n̄ with the plan's n̄, which must be N/m for an integer N.
     if total < 1 or abs(plan.mean_records * plan.parties - total) > total * 2.0**-50:
-        raise Declined(Reason.SENSITIVITY, "Expected mean records of N/m for a whole N.")
+        raise Declined(Reason.SENSITIVITY, "Expected mean records of N/m for an integer N.")
     return PublicFacts(
         parties=plan.parties,
         min_records=plan.min_records,
@@ -147,7 +147,7 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     noise_point, inside = primary.noise_point, primary.mechanism.is_in_contributions
     require(Reason.UNIT, "the task's unit", claim.unit, primary.unit)
     has_second = claim.party_norm is not None
-    require(Reason.UNIT, "a guarantee of unit party beside", has_second, bool(others))
+    require(Reason.UNIT, "a second guarantee, of unit party", has_second, bool(others))
     require(Reason.NEIGHBOURING, "the task's neighbours", claim.neighbouring, primary.neighbouring)
     require(
         Reason.MECHANISM,

@@ -80,7 +80,8 @@ class RecordCache:
             fresh = self._read_dataset(dataset, label, intercept, features, blocks)
             if stamps != self._read_file_stamps(name):  # the file was digested, then read
                 raise Declined(
-                    Reason.DATA_UNREADABLE, "Expected files that stay while they are read."
+                    Reason.DATA_UNREADABLE,
+                    ("Expected files that do not change while they are read. Start the run again."),
                 )
             # Runs with the same rows share them. The rows' blocks are not part of their contents,
             # so a data set with blocks is not shared.
@@ -123,7 +124,7 @@ class RecordCache:
             # A bug, or an unusual file. Its kind and place could depend on a record, so neither is
             # reported.
             raise Declined(
-                Reason.DATA_UNREADABLE, "`parley party DIR --check` says what could not be read."
+                Reason.DATA_UNREADABLE, "`parley party DIR --check` shows what could not be read."
             ) from error
 
     def load_for_agreement(self, agreement: Agreement, held_out: bool) -> LoadedDataset:

@@ -108,8 +108,8 @@ def _compute_features(
         taken = 1e3 * made.measure_record_seconds(schema.dimension)
         if taken > max_ms:
             raise FeatureError(
-                f"Expected a map of at most {max_ms:g} ms a record, got {taken:.3g} ms: "
-                "feature-ms-at-most of party.toml allows more."
+                f"Expected a map of at most {max_ms:g} ms per record, got {taken:.3g} "
+                "ms. To allow it, raise feature-ms-at-most in party.toml."
             )
 
     with decline_data_errors():

@@ -57,7 +57,7 @@ class Receipt:
 
     def __post_init__(self, key: object) -> None:
         if key is not _RECEIPT_KEY:
-            raise TypeError("Expected a receipt that the settling of a charge made, got another.")
+            raise TypeError("Expected a receipt that commit_charge created, got another.")
 
 
 def register_dataset(
@@ -89,9 +89,12 @@ def register_dataset(
     if registered != account:
         raise Declined(
             Reason.DATA_UNREADABLE,
-            f"Expected other records in data set {account!r} than in {registered!r}, got the same, "
-            f"saved in another way: they have one budget. Serve them as {registered!r} alone, or "
-            f"with account = {registered!r}.",
+            (
+                f"Expected other records in data set {account!r} than in "
+                f"{registered!r}, got the same, saved in another way: they have one "
+                f"budget. Serve them only as {registered!r}, or set account = "
+                f"{registered!r}."
+            ),
         )
 
 

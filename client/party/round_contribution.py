@@ -85,9 +85,12 @@ def compute_contribution(
     if stored is not None and not is_repeat and stored.head.get("records", records) != records:
         raise Declined(
             Reason.DATA_UNREADABLE,
-            f"Expected the records that run {agreement.run_id!r} was given before, got others: a "
-            "run learns from one state of them. Begin another run; a query whose rows stay while "
-            "the table grows (WHERE admitted < '2026-01-01') lets this one be resumed.",
+            (
+                f"Expected the same records as before in run {agreement.run_id!r}, got "
+                "others: a run learns from one state of them. Start another run. To "
+                "resume runs while a table grows, use a query whose rows stay the same "
+                "(WHERE admitted < '2026-01-01')."
+            ),
         )
     release_charge.register_dataset(ledger, dataset, account=account, data=data, plan=plan)
     charged = release_charge.list_charged_entries(ledger, plan.run_id, account)

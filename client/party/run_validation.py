@@ -207,8 +207,11 @@ def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> Fe
     if name and name not in accepted_models:
         raise Declined(
             Reason.MODEL,
-            f"Expected one of {', '.join(accepted_models)}: a party runs no code but its own; your "
-            "own file is accepted when it is in this folder and listed in models of party.toml.",
+            (
+                f"Expected one of {', '.join(accepted_models)}: a party runs only its "
+                "own code. To accept a file of yours, put it into this folder and list "
+                "it in models of party.toml."
+            ),
         )
     largest = policy.largest_model
     require(Reason.MODEL, "parameters", f"<= {largest}", size, size <= largest)
@@ -234,8 +237,8 @@ def build_feature_map(
     if bool(features) != bool(dataset.map) and dataset.prepared:
         raise Declined(
             Reason.MODEL,
-            "Expected rows as they were prepared: "
-            + ("with the features of its map." if dataset.map else "without a map of features."),
+            "Expected the job to use prepared rows "
+            + ("with their map of features." if dataset.map else "without a map of features."),
         )
     if not features or dataset.prepared:
         return None
@@ -244,9 +247,11 @@ def build_feature_map(
     if name not in accepted_maps:
         raise Declined(
             Reason.MODEL,
-            f"Expected features of {', '.join(accepted_maps)}: a party runs no code but its own; "
-            "your own file is accepted when it is in this folder and listed in features of "
-            "party.toml.",
+            (
+                f"Expected features of {', '.join(accepted_maps)}: a party runs only "
+                "its own code. To accept a file of yours, put it into this folder and "
+                "list it in features of party.toml."
+            ),
         )
     from parley.client.features.map_building import build_map  # noqa: PLC0415 - a run without a map of features needs none
 
@@ -280,4 +285,4 @@ def check_components(task: Mapping[str, Any], *, has_components: bool) -> None:
         Declined: model.
     """
     if has_components != get_network_shape(task.get("learner", task)).projected:
-        raise Declined(Reason.MODEL, "Expected components with pca-mlp, and only there.")
+        raise Declined(Reason.MODEL, "Expected components with pca-mlp, and with no other model.")

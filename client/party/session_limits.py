@@ -56,8 +56,10 @@ def derive_setup_nonce(party_folder: PartyFolder, identity: bytes, deployment: D
     if count >= MAX_SETUPS:
         raise Declined(
             Reason.PROTOCOL,
-            f"Expected at most {MAX_SETUPS} set-ups with one roster, got one more: each gives a "
-            "server another graph to choose from. Go on under a new deployment, with new "
-            "identities.",
+            (
+                f"Expected at most {MAX_SETUPS} set-ups with one roster, got one more: "
+                "each gives a server another graph to choose from. Continue with a new "
+                "deployment and new identities."
+            ),
         )
     return derive_nonce(identity, roster=roster, count=count)

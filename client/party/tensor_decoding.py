@@ -31,7 +31,7 @@ def decode_components(agreement: Agreement) -> NDArray[np.float64] | None:
         return None
     tensors = _decode_tensors(agreement.components)
     if set(tensors) != {"components"}:
-        raise Declined(Reason.PROTOCOL, f"Expected components alone, got {sorted(tensors)!s:.200}.")
+        raise Declined(Reason.PROTOCOL, f"Expected only components, got {sorted(tensors)!s:.200}.")
     check_components = load_attribute("parley.client.algorithms.row_projection:check_components")
     try:
         check_components(tensors["components"])

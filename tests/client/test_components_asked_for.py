@@ -81,7 +81,7 @@ CLAIMS = {
 
 
 def test_noise_inside_a_party_that_trains_nothing_is_no_plan(ahead) -> None:
-    with pytest.raises(ValueError, match="Expected shares where the parties add the noise"):
+    with pytest.raises(ValueError, match="shares if, and only if, the parties add the noise"):
         with_primary(
             ahead.plan, noise_point=NOISE_POINTS["party"], against=Adversary.OTHERS, shares=None
         )

@@ -155,7 +155,7 @@ def test_a_key_or_folder_that_others_can_read_is_refused_on_this_machine(tmp_pat
         PartyFolder.open(folder)
     (folder / "state").chmod(0o700)
     folder.chmod(0o777)
-    with pytest.raises(PartyFolderError, match="nobody else may write"):
+    with pytest.raises(PartyFolderError, match="only its owner can write"):
         PartyFolder.open(folder)
     with pytest.raises(PartyFolderError, match="no such file"):
         PartyFolder.open(tmp_path / "nowhere")

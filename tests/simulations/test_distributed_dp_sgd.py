@@ -198,7 +198,7 @@ def test_a_party_is_not_hidden_by_its_records_coins() -> None:
     _, _, plan = planned(*OF_PARTIES, "privacy.epsilon=5")
     from dataclasses import replace
 
-    with pytest.raises(ValueError, match="coins for its records don't hide a party"):
+    with pytest.raises(ValueError, match="coins for its records do not hide a party"):
         with_primary(plan, mechanism=replace(plan.primary.mechanism, sampling_rate=0.2))
     assert plan.primary.unit is Unit.PARTY
 

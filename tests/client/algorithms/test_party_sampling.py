@@ -305,7 +305,7 @@ def test_a_party_declines_amplification_that_its_task_does_not_have():
         with pytest.raises(Declined) as declined:
             _check_sampling(offered, algorithm.claim(facts))
         assert declined.value.reason is Reason.MECHANISM
-    with pytest.raises(ValueError, match="don't hide a party"):
+    with pytest.raises(ValueError, match="do not hide a party"):
         Guarantee.from_json(
             replace(plan.primary, mechanism=mechanism).to_json()
             | {"mechanism": {**plan.primary.to_json()["mechanism"], "hidden": False}}
@@ -331,6 +331,6 @@ def test_no_record_is_charged_as_though_its_partys_coin_hid_it():
         "algorithm.kind=distributed-dp-sgd", "privacy.unit=record", "parties.per-round=0.1"
     )
     hidden = replace(plan.primary.mechanism, hidden=True, sampling_rate=0.1)
-    with pytest.raises(ValueError, match="may be seen in it"):
+    with pytest.raises(ValueError, match="may show whether the record"):
         with_primary(plan, mechanism=hidden)
     assert Guarantee.from_json(plan.primary.to_json()) == plan.primary

@@ -104,7 +104,7 @@ def test_an_object_has_exactly_the_fields_that_are_not_given():
 
 
 def test_a_field_of_a_type_that_messages_have_no_values_of_is_refused():
-    with pytest.raises(DecodingError, match="Expected a type that messages have values of"):
+    with pytest.raises(DecodingError, match="Expected a type that messages can contain"):
         decode_value(list[int], [1], "x")
 
 

@@ -127,9 +127,7 @@ def test_ones_own_map_runs_where_policies_name_it_and_the_model_names_its_digest
     place = f"{folders[0]}/net.py:net"
     model = load_model(path, own_models=(place,))
     assert model.encode_rows({"image": images(9)[0]}).shape == (60, 6)
-    assert (
-        "learned from ImageNet, not from the parties' records" in model.statement["parley.features"]
-    )
+    assert "trained on ImageNet, not on the parties' records" in model.statement["parley.features"]
     (folders[0] / "net.py").write_text(NET + "\n")
     with pytest.raises(ModelFileError, match="Expected features of digest"):
         load_model(path, own_models=(place,))
@@ -161,7 +159,7 @@ def test_features_are_read_from_the_cache_only_for_the_same_file_schema_and_map(
     slow = build_feature_map(
         consent, dataset, {"name": "scattering", "settings": {"scales": 1, "groups": 9}}
     )
-    with pytest.raises(Declined, match="at most 1e-06 ms a record, got") as declined:
+    with pytest.raises(Declined, match="at most 1e-06 ms per record, got") as declined:
         load_dataset(
             dataset, folder, label="softmax", intercept=True, features=slow, slowest_ms=1e-6
         )
@@ -183,7 +181,7 @@ def test_prepared_rows_are_learned_from_as_they_were_prepared(tmp_path):
     consent = load_policy(tmp_path / "parties" / "party-0" / "party.toml")
     dataset = consent.get_dataset("digits")
     assert build_feature_map(consent, dataset, asked.model.feature_map) is None
-    with pytest.raises(Declined, match="with the features of its map"):
+    with pytest.raises(Declined, match="with their map of features"):
         build_feature_map(consent, dataset, {})
     held = load_dataset(dataset, tmp_path / "parties" / "party-0", label="softmax", intercept=True)
     assert len(held.map) == 64

@@ -91,7 +91,7 @@ def test_a_run_holds_its_snapshot_and_a_party_that_lost_it_says_so(world, wired)
     answers = world.vectors(3, 3)
     assert wired.reason(answers[0]) == "data-unreadable"
     assert (
-        "Expected the records that run 'r-1' was given before"
+        "Expected the same records as before in run 'r-1'"
         in (world.folders[0] / "party.log").read_text()
     )
     assert [answers[party].head["status"] for party in (1, 2)] == ["ok", "ok"]
@@ -181,7 +181,7 @@ def test_a_file_that_is_written_while_it_is_read_is_not_learned_from(tmp_path, m
         return found
 
     monkeypatch.setattr("parley.client.party.record_cache.load_dataset", read_while_it_grows)
-    with pytest.raises(Declined, match="files that stay while they are read"):
+    with pytest.raises(Declined, match="files that do not change while they are read"):
         kept.load(*KEY)
     monkeypatch.undo()
     assert len(kept.load(*KEY).labels) == 2
@@ -213,7 +213,7 @@ def test_records_held_out_are_known_by_the_account_that_counts_them(tmp_path):
         ({"source": ""}, "one of path, source and prepared"),
         ({"path": "ward.csv"}, "one of path, source and prepared"),
         ({"schema": ""}, "a schema with path or source"),
-        ({"held-out": GIVEN["query"]}, "other records as held-out"),
+        ({"held-out": GIVEN["query"]}, "held-out to be other records"),
     ],
 )
 def test_a_policy_names_a_database_without_its_password(changes, named):

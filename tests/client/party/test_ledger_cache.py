@@ -88,7 +88,7 @@ def test_a_ledger_that_is_gone_while_its_key_is_there_is_not_begun_anew(tmp_path
             file.unlink()
     assert wired.reason(world.ask(0, "join", **world.join_head())) == "error"
     assert not (world.folders[0] / "ledger.sqlite").exists()
-    with pytest.raises(LedgerUnavailable, match="it is gone, and with it what was released"):
+    with pytest.raises(LedgerUnavailable, match="missing, and with it the record of all releases"):
         has_ledger(world.folders[0] / "ledger.sqlite")
 
 

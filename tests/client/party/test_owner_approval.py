@@ -167,7 +167,7 @@ def test_what_waits_lapses_by_the_policy_and_is_no_longer_to_be_accepted(world, 
     world.services[0] = world.open(0)
     assert proposed(**{}) == "approval-lapsed"
     assert owner.names() == []
-    with pytest.raises(LedgerConflict, match="nothing waits"):
+    with pytest.raises(LedgerConflict, match="none is pending"):
         owner.say(True, name)
 
 
@@ -257,6 +257,6 @@ def test_a_data_set_that_asks_nobody_is_not_charged_to_one_whose_owner_is_asked(
     """A server would choose the one that does not ask."""
     one = '[data.%s]\nprepared = "r.npz"\nepsilon = 1\ndelta = 1e-5\n'
     asked = f"{one % 'w'}approval-above = 0.0\n"
-    with pytest.raises(PolicyError, match="of the same totals and approval-above"):
+    with pytest.raises(PolicyError, match="with the same totals and approval-above"):
         parse_policy(f'{asked}{one % "v"}account = "w"\n', source="party.toml")
     parse_policy(f'{asked}{one % "v"}account = "w"\napproval-above = 0\n', source="party.toml")

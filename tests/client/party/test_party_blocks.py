@@ -185,10 +185,10 @@ def test_a_column_of_which_a_model_learns_divides_nothing(world, wired):
 )
 def test_a_unit_with_records_in_several_blocks_has_no_account_by_block(keys):
     text = '[data.w]\npath = "r.csv"\nschema = "s.toml"\nepsilon = 1\ndelta = 1e-5\n'
-    with pytest.raises(PolicyError, match="block-column: a party, or a person, has"):
+    with pytest.raises(PolicyError, match="block-column: a party or a person has"):
         parse_policy(f'{text}block-column = "year"\n{keys}\n', source="party.toml")
     other = text.replace("data.w", "data.v") + 'account = "w"\nblock-column = "year"\n'
-    with pytest.raises(PolicyError, match="would be in two blocks"):
+    with pytest.raises(PolicyError, match="would be in two of its blocks"):
         parse_policy(f"{text}{other}", source="party.toml")
 
 

@@ -161,7 +161,7 @@ def test_a_plan_travels_with_its_shares_and_refuses_what_contradicts_them() -> N
     own = plan.primary
     assert (own.noise_point, own.against) == (NOISE_POINTS["share"], Adversary.COLLUDERS)
     for change, said in (
-        ({"shares": None}, "shares where the parties add"),
+        ({"shares": None}, "shares if, and only if, the parties add"),
         ({"noise_point": NOISE_POINTS["server"]}, "to hold against readers"),
         ({"against": Adversary.OTHERS}, "to hold against server-and-colluders"),
         ({"shares": replace(own.shares, scale=own.shares.scale * 2 / 3)}, "at least"),
