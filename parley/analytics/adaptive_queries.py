@@ -28,8 +28,8 @@ def check_alone(queries: Sequence[Query], *, by_party: bool) -> None:
     if stepped is not None and (len(queries) > 1 or by_party):
         got = "each party's own answer" if by_party else f"{len(queries)} queries together"
         raise QueryError(
-            f"Expected {stepped.kind} by itself, of all parties together, got {got}: it is asked "
-            f"in {len(stepped.step_shares)} steps, each where the one before points."
+            f"Expected {stepped.kind} as a single query of all parties together, got {got}. It is "
+            f"asked in {len(stepped.step_shares)} steps, and each step depends on the one before."
         )
 
 

@@ -26,8 +26,10 @@ from parley.server.records import attacker_text
 from parley.server.records.guarantee_facts import AttackerRate
 
 UNIT_LIMITS = {
-    Unit.PERSON: "a person is hidden in one party alone: who is known to several is a group of as "
-    "many"
+    Unit.PERSON: (
+        "a person is protected in each party separately; a person known to several parties is "
+        "protected as a group of that size"
+    )
 }
 """Limit of a unit's guarantee, printed with every answer."""
 GROUP_SIZE = 5
@@ -130,7 +132,8 @@ class Answer:
         cells = self.table[column]
         if len(cells) != 1:
             raise QueryError(
-                f"Expected an answer of one cell, got {len(cells)} cells: .frame has them all."
+                f"Expected an answer with one cell, got {len(cells)} cells. Use .frame for all of "
+                "them."
             )
         return float(cells[0])
 
@@ -158,8 +161,8 @@ class Answer:
         wanted = Intervals(simultaneous=simultaneous, sampling=sampling)
         if self.source is None:
             raise QueryError(
-                "Expected an answer of noise on a sum, as it was released, got one that was chosen "
-                "or reported, or changed since: ask for intervals before nonnegative() or "
+                "Expected an answer with noise on a sum, as it was released, got one that was "
+                "chosen, reported or changed. Set intervals before nonnegative() or "
                 "suppress_below()."
             )
         self.source.check(wanted)
@@ -179,8 +182,8 @@ class Answer:
         free = self.query.free_fields
         if self.source is None or not changes.keys() <= free:
             raise QueryError(
-                f"Expected {' or '.join(sorted(free)) or 'no settings'} of {self.query.kind}, as "
-                f"it was released, got {', '.join(changes)}."
+                f"Expected {' or '.join(sorted(free)) or 'no settings'} for a released answer "
+                f"of {self.query.kind}, got {', '.join(changes)}."
             )
         try:
             asked, summed = (
@@ -311,7 +314,7 @@ class Answer:
         if charge.budget.unit in UNIT_LIMITS:
             lines.append(UNIT_LIMITS[charge.budget.unit])
         if charge.seeded:
-            lines.append("the noise is seeded: repeatable, and it protects nobody")
+            lines.append("the noise is seeded: repeatable, without any protection")
         return "\n".join(lines)
 
 

@@ -17,9 +17,9 @@ from parley.privacy.estimation.noise_intervals import CellNoise
 PARTY_COLUMN = "party"
 """Column of an answer by party that names the party of each row."""
 NO_SAMPLING_REASON = (
-    "Expected no sampling with unit party, got it: each party's sum is cut to what "
-    "records_per_party reach, by how much is private, so that no interval of another sample "
-    "follows from it. Intervals of the noise hold; with unit record or person sampling can be had."
+    "Expected no sampling intervals with unit party, got some. Each party's sum is clipped to "
+    "records_per_party by a private amount, so no sampling error follows from it. Use intervals "
+    "for the noise, or unit record or person."
 )
 """Reason why a session with unit party has no sampling intervals."""
 
@@ -161,14 +161,14 @@ class AnswerSource:
         kind = self.query.kind
         if requested.simultaneous and not self.query.simultaneous:
             raise QueryError(
-                f"Expected simultaneous with a query whose rows have an interval each, got {kind}: "
-                "all its clusters share one noise."
+                f"Expected simultaneous with a query that has an interval per row, got {kind}: all "
+                "its clusters share one noise."
             )
         if requested.sampling and self.clipped:
             raise QueryError(NO_SAMPLING_REASON)
         if requested.sampling and not self.supports_sampling:
             raise QueryError(
                 "Expected a count, histogram, sum, mean, variance, marginals, quantiles, survival, "
-                "correlations or regression for sampling (a sum under add-or-remove-one of a range "
-                f"on one side of 0), got {kind}."
+                "correlations or regression for sampling intervals (a sum under add-or-remove-one "
+                f"only for a range on one side of 0), got {kind}."
             )

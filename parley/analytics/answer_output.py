@@ -44,9 +44,7 @@ def format_answers(
             make_folder(folder / name.parent)
             write_file(folder / name, content)
     except OSError as error:
-        raise RunFolderError(
-            f"Expected to write into {folder}, got: {describe_cause(error)}."
-        ) from error
+        raise RunFolderError(f"Cannot write into {folder}: {describe_cause(error)}.") from error
     return text
 
 

@@ -130,7 +130,7 @@ def _start_ray_workers(
     from parley.deploy.ray_engine import start_ray_workers  # noqa: PLC0415 - start-up: an extra
 
     if settings.masked:
-        raise QueryError("Expected masked = false with engine = 'ray', which adds in the open.")
+        raise QueryError("Expected masked = false with engine = 'ray', which adds without masks.")
     workers = start_ray_workers(
         settings.ray_address, lambda cores: shard(settings.workers or cores)
     )
@@ -162,12 +162,12 @@ def connect_real_parties(
     given = settings.model_dump(exclude_defaults=True)
     if simulated := sorted({"seed", "faults", "masked", "parties", "id", "engine"} & set(given)):
         raise QueryError(
-            f"Expected no {simulated[0]} with real parties, got one: it is a simulation's. Real "
-            "parties draw noise from entropy, mask every sum, and say themselves whose their "
-            "records are."
+            f"Expected no {simulated[0]} with real parties, got one: it is only for simulations. "
+            "Real parties draw noise from entropy, mask every sum, and know which person each "
+            "record belongs to."
         )
     if not settings.dataset:
-        raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
+        raise QueryError("Expected dataset, the parties' name for the data, got none.")
     home = Path(settings.deployment)
     if transport is None:
         transport, deployment = _open_transport(stack, home)
@@ -193,8 +193,8 @@ def connect_real_parties(
     )
     if there.first.schema != schema.digest:
         raise QueryError(
-            f"Expected the schema of the parties, of digest {there.first.schema[:12]}, got one of "
-            f"digest {schema.digest[:12]}: give the session a copy of their file."
+            f"Expected the parties' schema, of digest {there.first.schema[:12]}, got one of digest "
+            f"{schema.digest[:12]}. Give the session a copy of their file."
         )
     known = {index: own.records or 1 for index, own in there.facts.items()}
     # Absent parties count as mean-sized for planning. An answer's N is that of its survivors.

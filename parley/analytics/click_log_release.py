@@ -44,8 +44,9 @@ class ClickLog:
     def __str__(self) -> str:
         unit = self.counts.ledger.budget.unit
         return (
-            f"{self.counts}\n{self.users:,} users that never were, with {self.clicks} clicks each, "
-            f"drawn from these counts at no further cost. What ε covers is a {unit}."
+            f"{self.counts}\n"
+            f"{self.users:,} synthetic users with {self.clicks} clicks each, drawn from these "
+            f"counts at no further cost. ε protects one {unit}."
         )
 
 
@@ -81,13 +82,13 @@ class ClickLogQueries(ReleaseSession):
         """
         if method != "counts":
             raise QueryError(
-                f"Expected method counts, got {method!r:.40}: the search log as printed reads its "
-                "bound off the records and has no ε."
+                f"Expected method counts, got {method!r:.40}. The published search-log method "
+                "computes its bound from the records and has no ε."
             )
         if isinstance(columns, str) or not columns or not all(isinstance(c, str) for c in columns):
-            raise QueryError(f"Expected a list of columns of categories, got {columns!r:.80}.")
+            raise QueryError(f"Expected a list of categorical columns, got {columns!r:.80}.")
         if isinstance(clicks, bool) or not isinstance(clicks, int) or clicks < 1:
-            raise QueryError(f"Expected at least one click a user, got {clicks!r}.")
+            raise QueryError(f"Expected at least one click per user, got {clicks!r}.")
         condition = parse_optional_condition(where)
         query: Query = (
             Histogram(column=columns[0], where=condition)
@@ -99,8 +100,8 @@ class ClickLogQueries(ReleaseSession):
         weights = np.maximum(np.rint(np.asarray(answer.table["value"], dtype=np.float64)), 0)
         if weights.sum() > _MAX_ROWS:
             raise QueryError(
-                f"Expected at most {_MAX_ROWS:,} clicks in a log, got {int(weights.sum()):,}: "
-                "what was released is in the session's answers."
+                f"Expected at most {_MAX_ROWS:,} clicks in a log, got {int(weights.sum()):,}. The "
+                "released counts are in the session's answers."
             )
         users, frame = _draw_users(keys, weights, clicks, np.random.default_rng(seed))
         return ClickLog(frame=frame, counts=answer, users=users, clicks=clicks)

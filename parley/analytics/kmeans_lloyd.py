@@ -71,8 +71,8 @@ class LloydQueries(ReleaseSession):
         whole = to_fraction(epsilon) * (2 if noise == "as-printed" and replaced else 1)
         if whole > to_fraction(left):
             raise QueryError(
-                f"Expected at most {format_exact(left)}, what is left of the budget, got "
-                f"ε = {format_exact(float(whole))} for {rounds} rounds."
+                f"Expected at most {format_exact(left)}, which is left of the budget, got ε = "
+                f"{format_exact(float(whole))} for {rounds} rounds."
             )
         each = float(whole / rounds)
         while to_fraction(each) * rounds > whole:

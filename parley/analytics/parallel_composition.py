@@ -74,7 +74,7 @@ def allocate_budgets(
     if (epsilon is None) == (cells is None):
         got = "neither" if epsilon is None else "both"
         raise QueryError(
-            f"Expected either epsilon, of the whole, or cells with an ε each, got {got}."
+            f"Expected either epsilon for the whole, or cells with an ε each, got {got}."
         )
     prices = dict.fromkeys(categories, epsilon) if cells is None else dict(cells)
     for text, each in prices.items():
@@ -119,7 +119,7 @@ class PartitionCell(QueryMethods):
         """
         if other or epsilon is None:
             raise QueryError(
-                "Expected epsilon alone with a query of a cell (its noise is Laplace's), got "
+                "Expected only epsilon with a query of a cell (its noise is Laplace), got "
                 f"{', '.join(other) or 'none'}."
             )
         (answer,) = self._session.release(

@@ -74,7 +74,7 @@ class QuantileResult:
         charge = last.ledger
         spent = math.fsum(each.ledger.epsilon for each in self.answers)
         value, *ends = (format_to_width(each, high - low) for each in (self.value, low, high))
-        seeded = "\nthe noise is seeded: repeatable, and it protects nobody"
+        seeded = "\nthe noise is seeded: repeatable, without any protection"
         return (
             f"{value}   noise interval 95 %: {ends[0]} … {ends[1]}\n"
             f"by {len(self.answers)} counts of {last.survivors} of {last.parties} parties; "
@@ -145,8 +145,8 @@ class QuantileSearch(ReleaseSession):
             raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
         if to_fraction(epsilon) > to_fraction(left):
             raise QueryError(
-                f"Expected at most {format_exact(left)}, what is left of the budget, got "
-                f"ε = {format_exact(epsilon)} for {rounds} counts."
+                f"Expected at most {format_exact(left)}, which is left of the budget, got ε = "
+                f"{format_exact(epsilon)} for {rounds} counts."
             )
         public = where is None and self.terms.facts.neighbouring is Neighbouring.REPLACE_ONE
         hunt = _Search(

@@ -60,7 +60,7 @@ class QueryMethods(ABC):
     def group_by(self, *columns: str) -> QueryMethods:
         """Group the answers by each combination of these columns' categories."""
         if not columns or not all(isinstance(name, str) for name in columns):
-            raise QueryError(f"Expected names of columns to group by, got {columns!r}.")
+            raise QueryError(f"Expected column names to group by, got {columns!r}.")
         return self._select_subset(self._where, (*self._by, *columns))
 
     def count(self, **price: Any) -> Answer:
@@ -194,8 +194,8 @@ class QueryMethods(ABC):
     def min(self, column: str, **_: Any) -> NoReturn:
         """Refuse the query and name an alternative."""
         raise QueryError(
-            f"min and max are not offered: one record of {column!r} moves them over the whole "
-            "range. quantiles(.01, .99) are near them."
+            f"min and max are not available: one record of {column!r} can move them over the whole "
+            "range. Use quantiles at 0.01 and 0.99 instead."
         )
 
     max = min
@@ -259,7 +259,8 @@ def is_by_party(by: str | None) -> bool:
     """
     if by not in (None, "party"):
         raise QueryError(
-            f'Expected by="party", or none, got {by!r:.80}: group_by(column) groups by columns.'
+            f'Expected by="party" or nothing, got {by!r:.80}. To group by columns, use '
+            "group_by(column)."
         )
     return by is not None
 
@@ -286,7 +287,7 @@ def parse_optional_condition(condition: Expression | str | None) -> Expression |
 
 def _check_names(columns: Sequence[str]) -> tuple[str, ...]:
     if isinstance(columns, str) or not all(isinstance(name, str) for name in columns):
-        raise QueryError(f"Expected a list of columns' names, got {columns!r:.80}.")
+        raise QueryError(f"Expected a list of column names, got {columns!r:.80}.")
     return tuple(columns)
 
 
@@ -304,8 +305,8 @@ class _PendingAnswer:
             raise AttributeError(name)
         if self.answer is None:
             raise QueryError(
-                f"Expected the batch to be over before {format_title(self.query)} is answered: its "
-                "queries are released together at the end of `with`."
+                f"{format_title(self.query)} has no answer yet: a batch releases its queries "
+                "together at the end of `with`."
             )
         return getattr(self.answer, name)
 
@@ -350,7 +351,7 @@ class SessionBatch(QueryMethods):
         found = {each.by_party for each in self._asked}
         if len(found) > 1:
             raise QueryError(
-                "Expected all queries of a batch by party, or none, got some: they share a sum."
+                "Expected all queries of a batch by party, or none, got some: they share one sum."
             )
         return {
             "epsilon": self._epsilon,
@@ -362,11 +363,11 @@ class SessionBatch(QueryMethods):
     def ask(self, query: Query, *, share: float = 1.0, by: str | None = None, **price: Any) -> Any:
         """Add a query; `share` is its part of the budget, relative to the others' shares."""
         if self._over:
-            raise QueryError("Expected an open batch, this one is over.")
+            raise QueryError("Expected an open batch, got one that has ended.")
         if price:
             raise QueryError(
-                f"Expected a share with a query of a batch, got {', '.join(price)}: the batch has "
-                "the price."
+                f"Expected only a share with a query of a batch, got {', '.join(price)}. The batch "
+                "has the price."
             )
         if isinstance(share, bool) or not isinstance(share, int | float) or not share > 0:
             raise QueryError(f"Expected a share > 0, got {share!r}.")
@@ -386,7 +387,7 @@ class SessionBatch(QueryMethods):
 
 
 def _format_own_error(error: float, nearer: float) -> str:
-    return f" ({error / nearer:.4g} by its own cells)" if 0 < nearer < 1 else ""
+    return f" ({error / nearer:.4g} from only its own cells)" if 0 < nearer < 1 else ""
 
 
 def format_plan(
@@ -409,11 +410,11 @@ def format_plan(
     ]
     if min(nearer) < 1:
         lines.append(
-            "counts of the same records agree: each answer takes what the others, or a public "
-            "number of records, say of it; the budget is shared out for that"
+            "counts of the same records are made consistent: each answer uses the others and a "
+            "public number of records, and the budget is shared accordingly"
         )
     if planned.replacement is not None and planned.replacement.trusted:
-        lines.append(f"of a simulation alone: with real parties {planned.replacement.refusal}")
+        lines.append(f"only in a simulation: with real parties {planned.replacement.refusal}")
     lines.append(
         f"together: one secure sum of {plan.dimension:,} integers in a ring of "
         f"{plan.encoding.ring_bits} bits; {planned.law}; costs ε = {format_exact(epsilon)} at δ = "
@@ -424,5 +425,5 @@ def format_plan(
         lines.append(f"assuming: {'; '.join(planned.assumptions)}")
     if shares := queries[0].step_shares:
         parts = ", ".join(f"{share} %" for share in shares)
-        lines.append(f"in {len(shares)} steps, each such a sum, with {parts} of the budget")
+        lines.append(f"in {len(shares)} steps, each with such a sum and {parts} of the budget")
     return "\n".join(lines)

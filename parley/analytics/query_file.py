@@ -72,7 +72,7 @@ class QueryEntry:
 
     def __post_init__(self) -> None:
         if len(self.name) > _MAX_NAME_LENGTH:
-            raise QueryError(f"Expected a name of at most {_MAX_NAME_LENGTH} letters, got more.")
+            raise QueryError(f"Expected a name of at most {_MAX_NAME_LENGTH} characters, got more.")
         for what, value in (("epsilon", self.epsilon), ("share", self.share)):
             if value is not None and not 0 < value < math.inf:
                 raise QueryError(f"{self.name}: Expected {what}, a number > 0, got {value}.")
@@ -100,18 +100,17 @@ class QueryFile:
         counted = Counter(build_file_path(each.name) for batch in self.batches for each in batch)
         if twice := [name for name, file in named.items() if counted[file] > 1]:
             raise QueryError(
-                f"Expected every name once, by letters and digits, got {' and '.join(twice[:2])}"
-                f"{' twice' * (len(twice) == 1)}."
+                "Expected distinct names, by their letters and digits, got "
+                f"{' and '.join(twice[:2])}{' twice' * (len(twice) == 1)}."
             )
         for first, *others in self.batches:
             if first.epsilon is None or any(each.epsilon is not None for each in others):
                 raise QueryError(
-                    f"Expected epsilon with {first.name!r}, the first of its batch, and with none "
-                    "after it."
+                    f"Expected epsilon only with {first.name!r}, the first query of its batch."
                 )
             if any(each.by_party != first.by_party for each in others):
                 raise QueryError(
-                    f'Expected by = "party" with all queries released with {first.name!r}, or with '
+                    f'Expected by = "party" with all queries of {first.name!r}\'s batch, or with '
                     "none, got some."
                 )
 
@@ -195,10 +194,12 @@ def load_request(queries: str, epsilon: float | None, session_file: Path) -> Que
     """
     if queries.lstrip()[:6].upper() != "SELECT":
         if epsilon is not None:
-            raise QueryError("Expected --epsilon with a SELECT; a file says each query's own.")
+            raise QueryError(
+                "Expected --epsilon only with a SELECT: a query file has an epsilon per query."
+            )
         return load_queries(Path(queries))
     if epsilon is None:
-        raise QueryError("Expected --epsilon with a SELECT, what it may cost, got none.")
+        raise QueryError("Expected --epsilon with a SELECT, which is its price, got none.")
     session = load_session_keys(session_file)
     statement = parse_sql(queries, load_schema(session["schema"]))
     named = enumerate(zip(statement.names, statement.queries, strict=True))
@@ -219,7 +220,7 @@ def build_table_one_file(
         QueryError, SchemaError: what was expected and what was found.
     """
     if epsilon is None:
-        raise QueryError("Expected --epsilon with --table-one, what it may cost, got none.")
+        raise QueryError("Expected --epsilon with --table-one, which is its price, got none.")
     session = load_session_keys(session_file)
     named = [] if columns == "all" else [name.strip() for name in columns.split(",")]
     asked = {"columns": named, "by": [] if by is None else [by], "epsilon": epsilon}
@@ -234,7 +235,7 @@ def load_session_keys(path: Path) -> dict[str, Any]:
     """
     _, session = _read_file(path)
     if not isinstance(session.get("schema"), str):
-        raise QueryError(f"{path}: Expected schema in [session], a file, got none.")
+        raise QueryError(f"{path}: Expected schema, a file, in [session], got none.")
     return session
 
 
@@ -275,14 +276,16 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         given = load_toml(path)
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise QueryError(
-            f"{path}: Expected a file of queries (TOML), got: {describe_cause(error)}."
+            f"{path}: Expected a query file (TOML), got: {describe_cause(error)}."
         ) from error
     unknown = sorted(set(given) - {"session", "query"})
     if unknown or not isinstance(given.get("session"), dict):
         raise QueryError(f"{path}: Expected [session] and [[query]], got {unknown or 'neither'}.")
     session = {key.replace("-", "_"): value for key, value in given["session"].items()}
     if "resume" in session or "out" in session:
-        raise QueryError(f"{path}: Expected out and resume on the command line, not in a file.")
+        raise QueryError(
+            f"{path}: Expected out and resume on the command line, got them in the file."
+        )
     for key in ("data", "schema", "deployment"):
         if isinstance(session.get(key), str):
             session[key] = str(path.parent / session[key])
@@ -302,11 +305,11 @@ def _list_keys(kind: type[Query]) -> dict[str, Any]:
 def _parse_query(table: Any, number: int) -> QueryEntry:
     where = f"query {number}"
     if not isinstance(table, Mapping) or not isinstance(table.get("query"), str):
-        raise QueryError(f"{where}: Expected query, of {', '.join(QUERIES)}, got none.")
+        raise QueryError(f"{where}: Expected query, one of {', '.join(QUERIES)}, got none.")
     kind = QUERIES.get(table["query"])
     if kind is None:
         raise QueryError(
-            f"{where}: Expected a query of {', '.join(QUERIES)}, got {table['query']!r:.80}."
+            f"{where}: Expected query, one of {', '.join(QUERIES)}, got {table['query']!r:.80}."
         )
     given = {key.replace("-", "_"): value for key, value in table.items()}
     del given["query"]
@@ -336,7 +339,7 @@ def _parse_query(table: Any, number: int) -> QueryEntry:
 
 def _parse_condition(text: Any, where: str) -> Expression | None:
     if text is not None and not isinstance(text, str):
-        raise QueryError(f"{where}: Expected where as a text, got {type(text).__name__}.")
+        raise QueryError(f"{where}: Expected where as text, got {type(text).__name__}.")
     return None if text is None else parse_where(text)
 
 
@@ -367,8 +370,8 @@ def _build_table_one(
 
 def build_example_file() -> str:
     """Return an example file with every setting and every query, and comments."""
-    lines = ["[session]", 'data = "party-*.csv"  # one file a party', 'schema = "schema.toml"']
-    lines += ["epsilon = 1.0  # budget of all that is ever asked of these data in this ledger"]
+    lines = ["[session]", 'data = "party-*.csv"  # one file per party', 'schema = "schema.toml"']
+    lines += ["epsilon = 1.0  # total budget of these data in this ledger, over all sessions"]
     for name, info in Settings.model_fields.items():
         if name == "epsilon":
             continue
@@ -382,12 +385,16 @@ def build_example_file() -> str:
             )
             lines.append(f"# {name.replace('_', '-')} = {value}")
         lines += ["# where = \"age > 60 and sex == 'Female'\"", "# epsilon = 0.1"]
-    lines += ["", "# [[query]]", f'# query = "{KIND}"  # a study\'s first table: one in a file']
     lines += [
-        "# columns = []  # none: all of the schema",
-        "# by = []  # of its groups: one, or none",
+        "",
+        "# [[query]]",
+        f'# query = "{KIND}"  # a study\'s first table; at most one per file',
+    ]
+    lines += [
+        "# columns = []  # empty: all columns of the schema",
+        "# by = []  # column of its groups: one, or none",
     ]
     lines += ['# where = "…"', "# epsilon = 0.5  # the whole table"]
-    lines += ['# name = "…", batch = "…", share = 1.0, law = "auto"  # of any query']
-    lines += ['# by = "party"  # of any query: each party\'s own answer, in the place of groups']
+    lines += ['# name = "…", batch = "…", share = 1.0, law = "auto"  # for every query']
+    lines += ['# by = "party"  # for every query, instead of groups: an answer per party']
     return "\n".join(lines) + "\n"

@@ -28,7 +28,7 @@ from parley.safe_io.file_reading import MAX_LOG_BYTES, read_text
 from parley.safe_io.json_writing import format_json
 
 _KEYS = {"whole", "left", "answers", "plans"}
-_EXPECTED = "Expected answers as a server of this version writes them"
+_EXPECTED = "Expected answers in the format of this Parley version"
 
 
 def query_server(
@@ -53,7 +53,7 @@ def query_server(
     """
     if (file is None) == (resume is None):
         raise QueryError(
-            "Expected queries for --server, or --resume RUN to go on with a run of it, got "
+            "Expected queries for --server, or --resume RUN to resume one of its runs, got "
             f"{'neither' if file is None else 'both'}."
         )
     submission = "" if file is None else _build_submission(file, plan=plan)
@@ -70,7 +70,7 @@ def query_server(
     elif not in_full:
         typer.echo("\n".join(format_short_response(answered)))
     elif answered["report"]:
-        typer.echo(f"answers in {answered['folder']}; all on one page: {answered['report']}")
+        typer.echo(f"Answers: {answered['folder']}. All on one page: {answered['report']}")
 
 
 def format_response(response: dict[str, Any]) -> list[str]:
@@ -80,7 +80,7 @@ def format_response(response: dict[str, Any]) -> list[str]:
     try:
         return [*response["plans"]] or [response["whole"], *_format_batches(response)]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ProcessError(f"{_EXPECTED}, got others in {response['folder']}.") from error
+        raise ProcessError(f"{_EXPECTED}, got something else in {response['folder']}.") from error
 
 
 def _has_table_one(response: dict[str, Any]) -> bool:
@@ -112,8 +112,8 @@ def _build_submission(file: QueryFile, *, plan: bool) -> str:
     settings = dict(file.session)
     if wrong := sorted({"data", "deployment"} & set(settings)):
         raise QueryError(
-            f"Expected no {wrong[0]} in [session] with --server, got one: the server's parties are "
-            "asked."
+            f"Expected no {wrong[0]} in [session] with --server, got one: the server asks its own "
+            "parties."
         )
     schema = load_schema(str(settings.pop("schema", "")))
     asked = QueryFile(session=settings, batches=file.batches, table=file.table)
@@ -129,8 +129,8 @@ def _await_answers(submission: str, *, server_folder: Path, resume: str) -> dict
             operator.begin("query", queries=submission) if submission else (operator.resume(resume))
         )
         typer.echo(
-            f"{folder.name} waits for its turn; what it answers is in {folder}. "
-            "To end it: parley stop.",
+            f"{folder.name} is queued. Its answers will be in {folder}. To stop it: parley stop "
+            f"DIR {folder.name}",
             err=True,
         )
         state = wait_until_ended(folder, lambda: operator.poll_end(folder), every=2)
@@ -149,10 +149,10 @@ def read_answers(folder: Path, state: str) -> dict[str, Any]:
         came = parse_strict_json(read_text(folder / ANSWERS_FILE, max_bytes=MAX_LOG_BYTES))
     except (OSError, ValueError) as error:
         raise ProcessError(
-            f"The queries ended ({state}) without answers; the server's log says why."
+            f"The queries ended ({state}) without answers. See the server's log."
         ) from error
     if not isinstance(came, dict) or set(came) != _KEYS:
-        raise ProcessError(f"{_EXPECTED}, got others in {folder}.")
+        raise ProcessError(f"{_EXPECTED}, got something else in {folder}.")
     page = folder / PAGE_FILE
     own = {"run": folder.name, "folder": str(folder)}
     return {**own, **came, "report": str(page) if page.exists() else ""}

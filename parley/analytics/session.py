@@ -110,9 +110,9 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         never, self._batches = [each for each in self._batches if each.pending], []
         if never:
             raise QueryError(
-                f"Expected every batch to be left, got one of {never[0].pending} queries that "
-                "never was: ask them within `with session.batch(…) as b`. Nothing of it was asked "
-                "or charged."
+                f"Expected every batch to be finished, got one with {never[0].pending} open "
+                "queries. Ask them inside `with session.batch(…) as b`. None of them was asked or "
+                "charged."
             )
 
     @property
@@ -155,11 +155,13 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
             BudgetExceeded: it costs more than is left; no budget was charged.
         """
         if other:
-            raise QueryError(f"Expected epsilon and law with a query, got {', '.join(other)}.")
+            raise QueryError(f"Expected only epsilon and law with a query, got {', '.join(other)}.")
         if share is not None:
-            raise QueryError("Expected epsilon with a single query, got a share of a batch.")
+            raise QueryError(
+                "Expected epsilon with a single query, got a share, which is for batches."
+            )
         if epsilon is None:
-            raise QueryError("Expected epsilon, what the query may cost, got none.")
+            raise QueryError("Expected epsilon, the price of the query, got none.")
         (answer,) = self.release(
             [query], epsilon=epsilon, law=law, shares=None, by_party=is_by_party(by)
         )
@@ -213,7 +215,7 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
 
     def _check_open(self) -> None:
         if not self._open:
-            raise QueryError("Expected an open session, this one was closed.")
+            raise QueryError("Expected an open session, got a closed one.")
 
     def release(
         self,

@@ -51,7 +51,9 @@ def open_session(
     folder = None
     if resume is not None:
         if given or out is not None or schema is not None:
-            raise QueryError("Expected resume with the data alone: a session has its settings.")
+            raise QueryError(
+                "Expected only the data with resume: the session has its own settings."
+            )
         folder = SessionFolder.open(resume)
         given, known = dict(folder.settings), Schema.from_toml(folder.schema)
     else:
@@ -122,7 +124,9 @@ def build_persons(settings: Settings) -> PersonIds | None:
     if settings.records_per_id is None:
         return None
     if not settings.id:
-        raise QueryError("Expected id, the column that says whose a record is, got none.")
+        raise QueryError(
+            "Expected id, the column that identifies the person of a record, got none."
+        )
     return PersonIds(column=settings.id, max_records=settings.records_per_id, key=_SIMULATED)
 
 
@@ -143,14 +147,14 @@ def read_parties(
     divided = 0 if parties is None or len(several) > 1 else parties
     if divided > block.records:
         raise QueryError(
-            f"Expected 1 to {block.records} parties of {block.records} records, got {parties}."
+            f"Expected 1 to {block.records} parties for {block.records} records, got {parties}."
         )
     return split_source(block, divided, persons)
 
 
 def _list_sources(data: Any, schema: Schema) -> Sequence[str | Path | MemoryTable]:
     if data is None:
-        raise QueryError("Expected data: files, one a party, or frames in memory, got none.")
+        raise QueryError("Expected data, as one file or in-memory frame per party, got none.")
     if isinstance(data, str | Path):
         globbed = any(mark in str(data) for mark in "*?[")
         return list(find_party_files(str(data))) if globbed else [data]

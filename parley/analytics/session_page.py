@@ -47,7 +47,7 @@ _MAX_CELLS = 200
 """Maximum cells of a table on the page; the folder has all of them."""
 _COVERAGE_TEXTS = {
     False: "without noise",
-    True: "in the population that the records are drawn from, by a normal approximation",
+    True: "in the population of the records, by a normal approximation",
 }
 
 
@@ -61,7 +61,7 @@ def build_numbers_table(answers: Sequence[Answer]) -> ReportTable:
             shown[0] = "too few records for this ε"
         rows.append([each.title, *shown, format_exact(each.ledger.epsilon)])
     return ReportTable(
-        caption=f"Answers of one number, with the {answers[0].intervals}: of the value "
+        caption=f"Answers with one number and its {answers[0].intervals}, for the value "
         f"{_COVERAGE_TEXTS[answers[0].intervals.sampling]}",
         head=["asked", "answer", "from", "to", "ε"],
         rows=rows,
@@ -176,10 +176,14 @@ def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Rep
 
 _UNIT_LIMITS = {
     Unit.RECORD: "A person with several records has the protection of a group.",
-    Unit.PERSON: "A person's records are hidden together in one party; who is known to several "
-    "parties has the protection of a group.",
-    Unit.PARTY: "All that one party holds is hidden together; who is known to several parties has "
-    "the protection of a group.",
+    Unit.PERSON: (
+        "A person's records are protected together in one party; a person known to several parties "
+        "has the protection of a group."
+    ),
+    Unit.PARTY: (
+        "A party's records are protected together; a person known to several parties has the "
+        "protection of a group."
+    ),
 }
 """Text on who is not fully protected by the guarantee, by unit."""
 _GROUPS = (1, 2, 5, 10, 50)
@@ -228,9 +232,7 @@ def write_session_page(
             footer=_format_footer(),
         )
     except OSError as error:
-        raise RunFolderError(
-            f"Expected to write {target}, got: {describe_cause(error)}."
-        ) from error
+        raise RunFolderError(f"Cannot write {target}: {describe_cause(error)}.") from error
 
 
 def _format_headline(answers: Sequence[Answer], totals: BudgetAccount) -> str:
@@ -242,8 +244,8 @@ def _format_headline(answers: Sequence[Answer], totals: BudgetAccount) -> str:
 def _list_notices(answers: Sequence[Answer]) -> list[str]:
     if any(each.ledger.seeded for each in answers):
         return [
-            "The noise of this session came from a seed: it shows what real answers would look "
-            "like, and protects nobody."
+            "The noise of this session came from a seed. The answers show what real ones would "
+            "look like, and protect no one."
         ]
     return []
 
@@ -256,8 +258,8 @@ def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]
             title="Privacy spent",
             value=f"ε = {format_rounded_up(spent)} of {format_exact(budget.epsilon)}",
             note=f"Per {budget.unit}, {budget.neighbouring}, at δ = {format_exact(budget.delta)}; "
-            f"left {format_rounded_down(left)}. Everything charged to these data in this ledger. "
-            f"The budget holds {budget.certificate_text}. Spent: "
+            f"left {format_rounded_down(left)}. This includes all charges to these data in "
+            f"this ledger. The budget holds {budget.certificate_text}. Spent: "
             f"{guarantee_text.FIXED_RELEASES_NOTE}.",
             wide=True,
             share=min(spent / budget.epsilon, 1.0),
@@ -272,8 +274,8 @@ def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]
             title="Questions",
             value=format_number(sum(not each.query.interim_text for each in answers)),
             note=(
-                f"in {format_number(releases)} release{'s' if releases > 1 else ''}, a secure sum "
-                "each"
+                f"in {format_number(releases)} release{'s' if releases > 1 else ''}, each one "
+                "secure sum"
             ),
         )
     )
@@ -315,9 +317,10 @@ def _build_release_table(answers: Sequence[Answer]) -> ReportTable:
             ]
         )
     return ReportTable(
-        caption="Every release, in order: each was charged before anybody was asked. Found: the "
-        "most that an attacker with 5 % false alarms finds by this release alone",
-        head=["", "asked", "noise", "parties", "ε", "found", "left of its budget"],
+        caption="Every release, in order. Each was charged before the parties were asked. Found: "
+        "how often, at most, an attacker with 5 % false alarms is right about one unit, from this "
+        "release only",
+        head=["", "asked", "noise", "parties", "ε", "found", "left of the budget"],
         rows=rows,
     )
 
@@ -330,10 +333,9 @@ def _format_promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
     change = {"replace-one": "Replacing", "add-or-remove-one": "Adding or removing"}
     return (
         f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "
-        "probability of whatever anybody concludes from all of these answers by a factor of at "
-        "most e^ε, plus δ, with ε and δ of the budget, "
-        f"{budget.limits.certificate.validity}.{whom} {_format_coverage(answers)} "
-        f"{_UNIT_LIMITS[budget.unit]}"
+        "probability of any conclusion from all of these answers by a factor of at most e^ε, plus "
+        f"δ, with ε and δ of the budget, {budget.limits.certificate.validity}.{whom} "
+        f"{_format_coverage(answers)} {_UNIT_LIMITS[budget.unit]}"
     )
 
 
@@ -341,14 +343,13 @@ def _format_coverage(answers: Sequence[Answer]) -> str:
     sampled = sum(each.intervals.sampling for each in answers)
     if not sampled:
         return (
-            "Intervals say where the value without noise lies, rounding included: what another "
-            "sample of records would have said is no part of them."
+            "Intervals cover the value without noise, including rounding. They do not cover the "
+            "variation between samples of records."
         )
-    which = "Intervals" if sampled == len(answers) else "Intervals that say so"
+    which = "Intervals" if sampled == len(answers) else "Intervals marked so"
     return (
-        f"{which} cover sampling beside the noise, by a normal approximation: the records as "
-        "independent draws from one population. That other parties might have taken part is no "
-        "part of them."
+        f"{which} cover sampling error and noise, by a normal approximation, with the records as "
+        "independent draws from one population. They do not cover the choice of parties."
     )
 
 
@@ -362,8 +363,8 @@ def _build_attacker_table(totals: BudgetAccount) -> ReportTable:
         rows.append([format_group(members, budget.unit), format_rounded_up(epsilon, 4), *rates])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
     return ReportTable(
-        caption=f"What all answers together tell at most; ε at δ = {format_exact(budget.delta)}, "
-        f"{budget.neighbouring}",
+        caption="Upper bounds on what all answers together reveal; ε at δ = "
+        f"{format_exact(budget.delta)}, {budget.neighbouring}",
         head=["about", "ε", *alarms],
         rows=rows,
     )
@@ -371,7 +372,7 @@ def _build_attacker_table(totals: BudgetAccount) -> ReportTable:
 
 def _format_footer() -> str:
     return (
-        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by Parley {__version__}. Beside it in the "
-        "session's folder: answers.jsonl, ledger.sqlite, schema.toml, session.json. A cost is "
-        "rounded up, what is left is rounded down."
+        f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by Parley {__version__}. The session's "
+        "folder also has answers.jsonl, ledger.sqlite, schema.toml and session.json. Costs are "
+        "rounded up, remaining budgets are rounded down."
     )

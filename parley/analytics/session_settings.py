@@ -34,61 +34,67 @@ class Settings(BaseModel):
     )
 
     epsilon: float = Field(
-        gt=0, allow_inf_nan=False, strict=True, description="Budget of all that is ever asked."
+        gt=0,
+        allow_inf_nan=False,
+        strict=True,
+        description="Total budget, over all queries ever asked of these data.",
     )
-    delta: float = Field(0.0, ge=0, lt=1, strict=True, description="At which ε is counted.")
+    delta: float = Field(0.0, ge=0, lt=1, strict=True, description="δ at which ε is stated.")
     neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
-        "replace-one", description="What one neighbour differs by: one record, in which way."
+        "replace-one",
+        description="Difference between neighbouring data sets: one record is replaced, or added "
+        "or removed.",
     )
     unit: Literal["record", "person", "party"] = Field(
         "record",
-        description="What the noise hides: a record; all records of a person in one party; all "
+        description="What the noise protects: a record; all records of a person in one party; all "
         "that a party holds.",
     )
     id: Text = Field(
         "",
-        description="With unit person: the column that says whose a record is, of kind ignore in "
-        "the schema. Real parties name their own.",
+        description="With unit person: the column that identifies a record's person, of kind "
+        "ignore in the schema. Real parties name their own.",
     )
     records_per_id: int | None = Field(
         None,
         ge=1,
         le=2**31,
         strict=True,
-        description="With unit person: most records of a person in one party that count; real "
-        "parties must have the same.",
+        description="With unit person: maximum records of a person in one party that count; real "
+        "parties must use the same.",
     )
     records_per_party: int | None = Field(
         None,
         ge=1,
         le=2**31,
         strict=True,
-        description="With unit party: as many records a party counts for at most; about the size "
-        "of a usual one errs least.",
+        description="With unit party: maximum records for which a party counts; about the usual "
+        "party size has the least error.",
     )
     parties: int | None = Field(
-        None, ge=1, strict=True, description="How many, where one file is split among them."
+        None, ge=1, strict=True, description="Number of parties, if one file is split among them."
     )
     min_survivors: int | None = Field(
         None,
         ge=1,
         strict=True,
-        description="Least number of parties in a sum; "
-        "default 2/3. It is raised above half of the parties and the colluders together.",
+        description="Minimum number of parties in a sum; default 2/3. It is raised above half of "
+        "the parties plus the colluders.",
     )
     corrupt: int | None = Field(
         None, ge=0, strict=True, description="Parties that may collude with the server."
     )
     noise_point: PointName | None = Field(
         None,
-        description="Who adds the noise: the server, or every party a share of it. Left out: share "
+        description="Who adds the noise: the server, or each party a share of it. Default: share "
         "with real parties, server in a simulation.",
     )
     masked: bool = Field(
         False, strict=True, description="Run the masked protocol in full (slower, same bits)."
     )
     law: Literal["auto", "laplace", "gaussian"] = Field(
-        "auto", description="Of the noise; auto: whichever errs less. Gaussian needs δ > 0."
+        "auto",
+        description="Noise distribution; auto: the one with less error. Gaussian needs δ > 0.",
     )
     simultaneous: bool = Field(
         False, strict=True, description="Intervals hold for all cells of an answer at once."
@@ -96,13 +102,14 @@ class Settings(BaseModel):
     sampling: bool = Field(
         False,
         strict=True,
-        description="Intervals cover sampling error beside the noise, where the query has it.",
+        description="Intervals also cover sampling error, if the query supports it.",
     )
     most_records: int = Field(
         2**24,
         ge=1,
         strict=True,
-        description="With add-or-remove-one: a party's sum is cut to what so many records reach.",
+        description="With add-or-remove-one: a party's sum is clipped to the range of this many "
+        "records.",
     )
     certificate: Literal["auto", "pure", "gaussian", "zcdp"] = Field(
         "auto",
@@ -115,31 +122,38 @@ class Settings(BaseModel):
         ge=0,
         lt=1,
         strict=True,
-        description="Part of delta that is kept for the samplers of noise and for sampled "
-        "training, fixed when the account is opened; default delta/100.",
+        description="Part of delta reserved for the noise samplers and for subsampled training, "
+        "fixed when the account is opened; default delta/100.",
     )
     ledger: FilePath = Field(
-        "", description="A shared ledger: path or URL; default the session's own."
+        "", description="A shared ledger, as path or URL; default: the session's own."
     )
     dataset: Text = Field(
-        "", description="Name of the data in the ledger, and among real parties that they serve."
+        "", description="Name of the data in the ledger; with real parties, their name for it."
     )
     deployment: FilePath = Field(
         "", description="Instead of data: the folder of a server whose parties are asked."
     )
     engine: Literal["fast", "ray"] = Field(
-        "fast", description="Of a simulation: here, or dealt to workers of Ray (parley[ray])."
+        "fast",
+        description="Engine of a simulation: fast (this process), or ray (Ray workers; "
+        "parley[ray]).",
     )
     ray_address: FilePath = Field(
-        "", description="Engine ray: the cluster, 'auto' for this machine's. Empty: here alone."
+        "",
+        description="Engine ray: the cluster's address, 'auto' for this machine's. Empty: a local "
+        "one.",
     )
     workers: int = Field(
-        0, ge=0, strict=True, description="Engine ray: how many; 0: one for every core."
+        0, ge=0, strict=True, description="Engine ray: number of workers; 0: one per core."
     )
     seed: int | None = Field(
-        None, ge=0, strict=True, description="Of the noise: repeatable, and protects nobody."
+        None,
+        ge=0,
+        strict=True,
+        description="Seed of the noise: repeatable, without any protection.",
     )
-    faults: Text = Field("", description="Parties that drop out, as run.faults has it.")
+    faults: Text = Field("", description="Parties that drop out, in the format of run.faults.")
 
 
 def build_counting(settings: Settings) -> Counting:
@@ -153,11 +167,11 @@ def build_counting(settings: Settings) -> Counting:
     for unit, name in wanted.items():
         if (most[unit] is not None) != (settings.unit == unit):
             got = "none" if most[unit] is None else f"one with unit {settings.unit}"
-            raise QueryError(f"Expected {name} with unit {unit}, and with no other, got {got}.")
+            raise QueryError(f"Expected {name} with unit {unit}, and only with it, got {got}.")
     if settings.sampling and settings.unit == "party":
         raise QueryError(NO_SAMPLING_REASON)
     if settings.id and settings.unit != "person":
-        raise QueryError(f"Expected id with unit person alone, got it with unit {settings.unit}.")
+        raise QueryError(f"Expected id only with unit person, got it with unit {settings.unit}.")
     unit, clip = Unit(settings.unit), _CLIPS.get(settings.unit, "")
     return Counting(unit=unit, most=most.get(settings.unit) or 1, clip=clip)
 
@@ -175,7 +189,7 @@ def parse_settings(values: dict[str, Any]) -> Settings:
         key = ".".join(str(part) for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
             keys = ", ".join(Settings.model_fields)
-            raise QueryError(f"Expected settings of {keys}, got {key!r}.") from None
+            raise QueryError(f"Expected one of the settings {keys}, got {key!r}.") from None
         expected = str(fault["msg"]).removeprefix("Input should be ")
         got = "none" if fault["type"] == "missing" else repr(fault["input"])
         raise QueryError(f"{key}: Expected {expected}, got {got}.") from None

@@ -59,7 +59,7 @@ def parse_sql(text: str, schema: Schema) -> SelectStatement:
     more = [key for key, value in select.args.items() if value and key not in allowed]
     if more:
         raise QueryError(
-            "Expected what is counted, one table, WHERE and GROUP BY in a statement, got "
+            "Expected only aggregates, one table, WHERE and GROUP BY in a statement, got "
             f"{', '.join(key.upper().strip('_') for key in more)}."
         )
     group = select.args.get("group")
@@ -77,9 +77,11 @@ def parse_sql(text: str, schema: Schema) -> SelectStatement:
             names.append(item.alias or item.sql())
             queries.append(made)
     if not queries:
-        raise QueryError(f"Expected {_OFFERED} after SELECT, got columns alone.")
+        raise QueryError(f"Expected {_OFFERED} after SELECT, got only columns.")
     if len(set(names)) < len(names):
-        raise QueryError(f"Expected distinct names in the result, got {', '.join(names)}: use AS.")
+        raise QueryError(
+            f"Expected distinct names in the result, got {', '.join(names)}. Rename them with AS."
+        )
     return SelectStatement(table=_parse_table(select), names=tuple(names), queries=tuple(queries))
 
 
@@ -97,7 +99,8 @@ def _parse_select(text: str) -> Any:
         import sqlglot  # noqa: PLC0415 - start-up: an extra; `query` of a file needs no SQL (0.1 s)
     except ModuleNotFoundError as error:
         raise QueryError(
-            'Expected the extra parley[sql] for SQL, got none: pip install "parley[sql]".'
+            "SQL needs the extra parley[sql], which is not installed. Install it with: pip install "
+            '"parley[sql]"'
         ) from error
     if len(text) > _MAX_LENGTH:
         raise QueryError(f"Expected SQL of at most {_MAX_LENGTH} characters, got {len(text)}.")
@@ -105,7 +108,10 @@ def _parse_select(text: str) -> Any:
         found = sqlglot.parse(text)
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else "no SQL"
-        expected = 'one SELECT statement (a column with a word of SQL as its name: "Alter")'
+        expected = (
+            "one SELECT statement (put a column name that is an SQL keyword in double quotes: "
+            '"Alter")'
+        )
         raise QueryError(f"Expected {expected}, got an error: {first[:200]}.") from None
     if len(found) != 1 or not isinstance(found[0], sqlglot.exp.Select):
         kind = "none" if not found or found[0] is None else found[0].key.upper()
@@ -116,7 +122,7 @@ def _parse_select(text: str) -> Any:
 def _parse_table(select: Any) -> str:
     source = select.args.get("from_") or select.args.get("from")
     if source is None or source.this.key != "table" or source.this.args.get("joins"):
-        raise QueryError("Expected FROM and one table's name, got a join, a subquery or nothing.")
+        raise QueryError("Expected FROM with one table's name, got a join, a subquery or no table.")
     return str(source.this.name)
 
 
@@ -132,8 +138,8 @@ def _build_query(node: Any, where: Expression | None, by: tuple[str, ...]) -> Qu
         name = _parse_column(node)
         if name not in by:
             raise QueryError(
-                f"Expected columns outside {_OFFERED} in GROUP BY, got {name}: records are never "
-                "shown."
+                f"Expected only columns of GROUP BY outside {_OFFERED}, got {name}: records are "
+                "never shown."
             )
         return None
     make = _AGGREGATES.get(node.key)
@@ -145,7 +151,7 @@ def _build_query(node: Any, where: Expression | None, by: tuple[str, ...]) -> Qu
 
 def _build_count(node: Any, rest: dict[str, Any]) -> Query:
     if node.this.key != "star" or node.expressions:
-        raise QueryError(f"Expected COUNT(*), got {node.sql()[:80]}: name a condition in WHERE.")
+        raise QueryError(f"Expected COUNT(*), got {node.sql()[:80]}. Put a condition into WHERE.")
     return Count(**rest)
 
 
@@ -169,7 +175,9 @@ _AGGREGATES: dict[str, Callable[[Any, dict[str, Any]], Query]] = {
     ),
 }
 
-_RANGE = ": their sensitivity is the whole range; QUANTILE(column, 0.01) or 0.99 is near them"
+_RANGE = (
+    ": its sensitivity is the whole range. Use QUANTILE(column, 0.01) or QUANTILE(column, 0.99)"
+)
 _HINTS = {"min": _RANGE, "max": _RANGE}
 
 
@@ -266,4 +274,4 @@ def _parse_constant(node: Any) -> str | int | float | bool:
         if node.is_string:
             return text
         return int(text) if text.isdecimal() else float(text)
-    raise QueryError(f"Expected a constant beside a column, got {node.sql()[:80]}.")
+    raise QueryError(f"Expected a constant next to a column, got {node.sql()[:80]}.")

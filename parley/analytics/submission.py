@@ -102,7 +102,7 @@ def _parse(value: Any, *, own_files: bool) -> Submission:
     if type(value["version"]) is not int or value["version"] != 1:
         raise QueryError(f"Expected version 1, got {format_received(value['version'])}.")
     if not isinstance(value["schema"], str) or not isinstance(value["plan"], bool):
-        raise QueryError("Expected schema as a text and plan as true or false, got other types.")
+        raise QueryError("Expected schema as text and plan as true or false, got other types.")
     session = _check_session(value["session"], own_files=own_files)
     schema = Schema.from_toml(value["schema"], source="the operator's schema")
     settings = parse_settings(session)
@@ -118,7 +118,7 @@ def _parse(value: Any, *, own_files: bool) -> Submission:
     if table is not None:
         if not 0 <= table < len(batches):
             raise QueryError(
-                f"Expected table, the place of one of {len(batches)} batches, got another."
+                f"Expected table, the index of one of {len(batches)} batches, got something else."
             )
         queries = [each.query for each in batches[table]]
         check_is_table(queries, QueryFacts(schema=schema, neighbouring=relation, records=None))
@@ -133,11 +133,11 @@ def _check_session(content: Any, *, own_files: bool) -> dict[str, Any]:
     settings = parse_settings(session)
     if wrong := sorted(_SIMULATED & settings.model_fields_set):
         raise QueryError(
-            f"Expected no {wrong[0]} with a server's parties, got one: it is a simulation's, or "
-            "the server's own."
+            f"Expected no {wrong[0]} with a server's parties, got one: it is only for simulations, "
+            "or set by the server."
         )
     if not settings.dataset:
-        raise QueryError("Expected dataset, the name that parties serve the data under, got none.")
+        raise QueryError("Expected dataset, the parties' name for the data, got none.")
     if not own_files:
         try:
             check_submission(settings)

@@ -80,10 +80,10 @@ class TableOneQuery:
         """
         asked = decode_dataclass(cls, {**_KEYS, **keys}, where=where)
         if asked.epsilon is None:
-            raise QueryError("Expected epsilon, what the table one costs, got none.")
+            raise QueryError("Expected epsilon, the price of the table one, got none.")
         if len(asked.by) > 1:
             raise QueryError(
-                f"Expected one column in by, or none, got {', '.join(asked.by)}: a table one has a "
+                f"Expected at most one column in by, got {', '.join(asked.by)}. A table one has a "
                 "column for each of its categories."
             )
         return asked
@@ -119,16 +119,15 @@ def format_expected_errors(planned: PlannedBatch, facts: QueryFacts, *, epsilon:
     if error > MAX_ERROR:
         groups = build_group_cells(facts.schema, planned.batch.queries[-1].by).count
         raise QueryError(
-            f"Expected a larger epsilon for this table, got {format_exact(epsilon)}: each figure "
-            f"would be off by some {100 * error:,.0f} % of its column's range, or of its "
-            f"group's {facts.records // groups:,} records (if groups are of one size). About "
-            f"{format_rounded_up(epsilon * error / MAX_ERROR, 2)} would make that "
-            f"{100 * MAX_ERROR:g} %; fewer "
-            "columns or groups, or more records, help too. Nothing was charged."
+            f"Expected a larger epsilon for this table, got {format_exact(epsilon)}. The expected "
+            f"error of a figure is about {100 * error:,.0f} % of its column's range, or of its "
+            f"group's {facts.records // groups:,} records (if groups have one size). With about "
+            f"{format_rounded_up(epsilon * error / MAX_ERROR, 2)} it is {100 * MAX_ERROR:g} %. "
+            "Fewer columns or groups, or more records, also help. The budget was not charged."
         )
     return (
-        f"Table one: each figure is expected to be off by {100 * error:.2g} % of its column's "
-        "range, or of its group's records if groups are of one size"
+        f"Table one: the expected error of each figure is {100 * error:.2g} % of its column's "
+        "range, or of its group's records if groups have one size"
     )
 
 
@@ -147,14 +146,14 @@ def check_is_table(queries: Sequence[Query], facts: QueryFacts) -> None:
 def _choose_columns(names: Sequence[str], by: Sequence[str], schema: Schema) -> Sequence[str]:
     if by and (count := len(get_categories(schema, by[0]))) > MAX_GROUPS:
         raise QueryError(
-            f"Expected groups of at most {MAX_GROUPS} categories, got {by[0]!r} with {count}: a "
+            f"Expected groups of at most {MAX_GROUPS} categories, got {by[0]!r} with {count}. The "
             "table has a column for each."
         )
     if not names:
         return [name for name in list_fields(schema) if name not in by]
     if len(set(names)) < len(names) or set(by) & set(names):
         raise QueryError(
-            f"Expected columns once each, and not the one of the groups, got {', '.join(names)}."
+            f"Expected each column once, without the column of the groups, got {', '.join(names)}."
         )
     return names
 
@@ -175,8 +174,8 @@ def _build_queries(
             queries.append(Quantiles(column=name, quantiles=_QUARTILES, **of))
     if not 1 <= len(queries) <= MAX_QUERIES:
         raise QueryError(
-            f"Expected columns for 1 to {MAX_QUERIES} queries, one of categories and two of "
-            f"numbers, got {len(queries)}: name fewer columns."
+            f"Expected columns for 1 to {MAX_QUERIES} queries (one per categorical column, two per "
+            f"numeric column), got {len(queries)}. Name fewer columns."
         )
     return queries
 

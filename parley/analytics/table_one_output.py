@@ -150,12 +150,13 @@ class TableOne:
         facts, unit = self.facts, Unit(self.facts["budget"]["unit"])
         said = [
             f"{facts['survivors']} of {facts['parties']} parties; {facts['law']} noise. Below each "
-            "figure stands where it lies without noise, 95 % each; what other records would have "
-            "said is no part of that. Standard deviations are of n records, not n − 1."
+            "figure is its noise interval (95 % each), which does not cover the variation between "
+            "samples of records. Standard deviations use the divisor n, not n − 1."
         ]
         if hidden := [group for group in self.groups if group not in self.shown]:
             said.append(
-                f"Left out, as fewer records than their noise: {', '.join(hidden)} (in the CSV)."
+                f"Left out, because they have fewer records than their noise: {', '.join(hidden)} "
+                "(in the CSV)."
             )
         shown = [each for each in self.figures if each.group in self.shown]
         if any(math.isnan(each.value) for each in shown):
@@ -163,15 +164,15 @@ class TableOne:
         counts = [each for each in shown if each.statistic in ("n", "%")]
         if any(each.high < 0 or (each.statistic == "%" and each.low > 100) for each in counts):
             said.append(
-                "Below 0, or above 100 %: noise larger than in 95 % of draws, on a count near "
-                "that end."
+                "Values below 0, or above 100 %: the noise of a count near that end was larger "
+                "than in 95 % of draws."
             )
         if facts["assumptions"]:
             said.append(f"Assuming: {'; '.join(facts['assumptions'])}.")
         if unit in UNIT_LIMITS:
             said.append(f"{UNIT_LIMITS[unit]}.")
         if facts["seeded"]:
-            said.append("The noise is seeded: repeatable, and it protects nobody.")
+            said.append("The noise is seeded: repeatable, without any protection.")
         return said
 
     def __str__(self) -> str:

@@ -61,11 +61,11 @@ def test_counts_by_two_columns_come_with_a_test_of_independence(tmp_path):
 
 def test_a_session_by_party_whose_sums_are_cut_has_none_of_sampling(tmp_path):
     given = {**HOW, "unit": "party", "records_per_party": 10}
-    with pytest.raises(QueryError, match="Expected no sampling with unit party"):
+    with pytest.raises(QueryError, match="Expected no sampling intervals with unit party"):
         parley.Session(ROWS, out=tmp_path / "s", sampling=True, **given)
     with parley.Session(ROWS, out=tmp_path / "t", **given) as s:
         answer = s.histogram("age", bins=5, epsilon=0.2)
-        with pytest.raises(QueryError, match="is cut to what records_per_party reach"):
+        with pytest.raises(QueryError, match="is clipped to records_per_party"):
             answer.with_intervals(sampling=True)
         assert answer.with_intervals(simultaneous=True).intervals.simultaneous
         assert s.marginals(["sex", "sick"], epsilon=0.2).beside == {}  # no test of what is left
@@ -80,7 +80,7 @@ def test_a_session_has_them_in_every_answer_that_can_and_on_its_page(tmp_path):
         page = " ".join(s.report().read_text(encoding="utf-8").split()).lower()
         for said in (
             "noise and sampling intervals 95 % for all cells at once",
-            "with the noise and sampling interval 95 %",
+            "and its noise and sampling interval 95 %",
             "by a normal approximation",
             "noise intervals 95 %",
         ):

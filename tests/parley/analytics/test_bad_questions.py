@@ -81,11 +81,11 @@ BAD = [
     ("0 is spent|ε = 1", lambda s: s.mean("age", epsilon=1.5)),
     ("delta > 0", lambda s: s.mean("age", law="gaussian", **E)),
     ("Expected law", lambda s: s.mean("age", law="cauchy", **E)),
-    ("a share of a batch", lambda s: s.mean("age", share=2, **E)),
+    ("a share, which is for batches", lambda s: s.mean("age", share=2, **E)),
     ("delta", lambda s: s.mean("age", delta=1, **E)),
     ("at least one query", lambda s: s.batch(epsilon=0.1).__exit__(None, None, None)),
     ("a share > 0", lambda s: s.batch(epsilon=0.1).mean("age", share=-1.0)),
-    ("Expected a share", lambda s: s.batch(epsilon=0.1).mean("age", epsilon=0.1)),
+    ("Expected only a share", lambda s: s.batch(epsilon=0.1).mean("age", epsilon=0.1)),
     ("is public", lambda s: s.count(**E)),
     ("cells", lambda s: s.group_by(*NAMES).count(**E)),
     ("Expected", lambda s: _uneven(s.batch(epsilon=0.1))),
@@ -95,13 +95,13 @@ BAD = [
     ("Expected", lambda s: s.choose("alone", **E)),
     ("Expected", lambda s: s.kmeans(["age"], 5, grid=4, **E)),
     ("Expected", lambda s: s.kmeans(["age"], 0, **E)),
-    ("a list of columns", lambda s: s.kmeans("age", 2, **E)),
+    ("a list of column names", lambda s: s.kmeans("age", 2, **E)),
     ("numbers", lambda s: s.kmeans(["sex"], 2, **E)),
     ("Expected", lambda s: s.marginals(["sex"], ways=2, **E)),
     ("Expected", lambda s: s.marginals(["sex", "sick"], ways=0, **E)),
     ("Expected", lambda s: s.marginals(["sex", "sex"], **E)),
-    ("not offered", lambda s: s.min("age", **E)),
-    ("not offered", lambda s: s.max("age")),
+    ("not available", lambda s: s.min("age", **E)),
+    ("not available", lambda s: s.max("age")),
     ("Expected cells", lambda s: s.partition("sex", cells={"Femle": 0.1})),
     ("got neither", lambda s: s.partition("sex")),
     ("got both", lambda s: s.partition("sex", epsilon=0.1, cells={"Male": 0.1})),
@@ -190,7 +190,7 @@ def test_a_mean_that_divides_by_a_private_number_is_refused(tmp_path):
         ({"neighbouring": "swap"}, "replace-one"),
         ({"parties": 0}, "parties"),
         ({"parties": 3}, "Expected 3 files or frames, got 2"),
-        ({"colour": 1}, "Expected settings"),
+        ({"colour": 1}, "Expected one of the settings"),
         ({"min_survivors": 3}, "min_survivors from 1 to 2"),
         ({"corrupt": 2}, "corrupt from 0 to 1"),
         ({"deployment": "d"}, "either data or a deployment"),
@@ -209,7 +209,7 @@ def test_a_batch_that_was_left_and_a_session_that_is_closed_ask_nothing(tmp_path
         with pytest.raises(KeyError), batch as b:  # noqa: PT012
             b.mean("age")
             _ = {}["nothing"]
-        with pytest.raises(ValueError, match="this one is over"):
+        with pytest.raises(ValueError, match="got one that has ended"):
             batch.mean("age")
         assert s.remaining == 1.0
     for ask in (
@@ -219,5 +219,5 @@ def test_a_batch_that_was_left_and_a_session_that_is_closed_ask_nothing(tmp_path
         lambda: s.partition("sex", epsilon=0.1),
         lambda: s.remaining,
     ):
-        with pytest.raises(ValueError, match="this one was closed"):
+        with pytest.raises(ValueError, match="got a closed one"):
             ask()

@@ -46,7 +46,7 @@ def test_a_log_has_the_noisy_counts_clicks_and_nobodys_name(tmp_path):
         books = log.frame.filter(log.frame["asked"] == "book")["clicks"].sum()
         assert abs(books / noisy.sum() - 0.8) < 0.08
         assert s.remaining == 1.0
-        assert "What ε covers is a record." in str(log)
+        assert "ε protects one record." in str(log)
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_log_has_the_noisy_counts_clicks_and_nobodys_name(tmp_path):
         ({"method": "as-printed"}, "has no ε"),
         ({"clicks": 0}, "at least one click"),
         ({"clicks": True}, "at least one click"),
-        ({"columns": "asked"}, "a list of columns"),
+        ({"columns": "asked"}, "a list of categorical columns"),
         ({"columns": ["user"]}, "user"),
-        ({"columns": []}, "a list of columns"),
+        ({"columns": []}, "a list of categorical columns"),
     ],
 )
 def test_what_is_no_log_is_refused_and_costs_nothing(tmp_path, settings, said):

@@ -67,7 +67,7 @@ def test_parties_derive_its_price_and_another_regression_costs_nothing(tmp_path)
         assert session.remaining == 2
         with pytest.raises(QueryError, match="Expected a column of numbers"):
             session.correlations(COLUMNS, regressions=["arm ~ age"], epsilon=0.1)
-        with pytest.raises(QueryError, match="Expected regressions of correlations"):
+        with pytest.raises(QueryError, match="Expected regressions for a released answer"):
             answer.reread(of=["age", "cost"])
         with pytest.raises(QueryError, match="Expected columns of age, cost, arm"):
             answer.reread(regressions=["cost ~ state"])

@@ -139,7 +139,7 @@ def test_what_is_a_simulations_is_refused_with_real_parties(made, tmp_path, sett
 
 def test_a_copy_of_another_schema_is_refused(made, tmp_path):
     other = SCHEMA.replace("[0, 100]", "[0, 120]")
-    with pytest.raises(QueryError, match="give the session a copy"):
+    with pytest.raises(QueryError, match="Give the session a copy"):
         open_session(made(schema=other), tmp_path / "s")
 
 

@@ -39,7 +39,7 @@ def test_a_session_that_goes_on_finds_its_steps_paid(tmp_path):
         batch = session.batch(epsilon=1.0)
         batch.regression(**ASKED)
         batch.mean("age")
-        with pytest.raises(QueryError, match="by itself"):
+        with pytest.raises(QueryError, match="as a single query"):
             batch.plan()
         batch.__exit__(ValueError)
         with pytest.raises(BudgetExceeded):

@@ -49,7 +49,7 @@ def told(tmp_path_factory):
 def test_every_answer_is_on_it_and_so_is_what_is_spent(told):
     answers, again, page = told
     assert "5 questions answered for ε\xa0=\xa01.84957" in page  # by Σρ: both kinds of noise
-    for text in ("count where age &gt; 60", "histogram age", "left of its budget", "together"):
+    for text in ("count where age &gt; 60", "histogram age", "left of the budget", "together"):
         assert text in page
     assert page.count('<svg class="plot"') == 4  # two histograms, a mean in groups, the budget
     # A session that goes on knows all of its answers, by its folder alone.

@@ -43,7 +43,7 @@ def test_real_parties_count_so_many_records_of_a_person_and_no_more(tmp_path):
         answer = s.histogram("sex", epsilon=1e4)
         assert sum(answer.table["value"]) == pytest.approx(expected, abs=1)
         assert "(person, replace-one; against the server and those" in str(answer)
-        assert "in one party alone" in str(answer)
+        assert "in each party separately" in str(answer)
     assert charged(made, Unit.PERSON) == [1e4] * 3
 
 
@@ -175,7 +175,7 @@ def test_no_server_can_ask_about_whose_a_record_is(tmp_path):
         ({"unit": "party", "records_per_party": True}, "records_per_party"),
         ({"records_per_id": 2}, "got one with unit record"),
         ({"records_per_party": 2}, "got one with unit record"),
-        ({"id": "patient"}, "Expected id with unit person alone"),
+        ({"id": "patient"}, "Expected id only with unit person"),
         ({"unit": "hospital"}, "'record', 'person' or 'party'"),
     ],
 )
@@ -224,7 +224,7 @@ def test_every_answer_says_what_is_found_of_one_of_the_unit_and_of_five(tmp_path
             assert smooth.tradeoff(members=members) == pytest.approx(wanted, rel=1e-6)
         page = s.report().read_text(encoding="utf-8")
         assert "5 persons together" in page
-        assert "hidden together in one party" in page
+        assert "protected together in one party" in page
     (tmp_path / "t").mkdir()
     with simulated(tmp_path / "t", unit="party", records_per_party=200) as s:
         assert "; 5 together in " in str(s.count(epsilon=0.5))
