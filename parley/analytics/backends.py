@@ -29,7 +29,11 @@ from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
 from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import SecureSum
-from parley.secure_agg.protocol_parameters import choose_min_survivors, compute_assumed_corrupt
+from parley.secure_agg.protocol_parameters import (
+    RunParameters,
+    choose_min_survivors,
+    compute_assumed_corrupt,
+)
 from parley.server.planning.session_terms import SessionTerms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort
@@ -86,6 +90,7 @@ def build_simulated_parties(
         names=[str(party) for party in range(block.parties)],
         noise_point=settings.noise_point or "server",
     )
+    _check_sum(settings, terms)
     faults = parse_faults(settings.faults, seed=settings.seed or 0)
     policy = RefusalRules(
         budgets={terms.counting.unit: (math.inf, 0.0)}, neighbouring=frozenset(Neighbouring)
@@ -122,6 +127,25 @@ def build_simulated_parties(
         rows=block.row_digests if settings.ledger else None,
         trusting=True,
     )
+
+
+def _check_sum(settings: Settings, terms: SessionTerms) -> None:
+    """Check that there is a secure sum for these parties, before a release is charged.
+
+    Raises:
+        QueryError: there is none for so many survivors and colluders.
+    """
+    if settings.masked and terms.parties < 2:
+        raise QueryError("Expected at least 2 parties with masked = true, got 1.")
+    try:
+        RunParameters.choose(
+            run_id=bytes(16),
+            parties=terms.parties,
+            min_survivors=terms.min_survivors,
+            corrupt=terms.corrupt,
+        )
+    except ValueError as error:
+        raise QueryError(f"Secure aggregation: {error}") from error
 
 
 def _start_ray_workers(

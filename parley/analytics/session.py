@@ -11,7 +11,7 @@ with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -25,15 +25,19 @@ from parley.analytics.click_log_release import ClickLogQueries
 from parley.analytics.kmeans_lloyd import LloydQueries
 from parley.analytics.parallel_composition import PartitionQueries
 from parley.analytics.quantile_search import QuantileSearch
+from parley.analytics.query_advice import find_query_advice
 from parley.analytics.query_api import QueryMethods, SessionBatch, is_by_party
 from parley.analytics.session_page import write_session_page
 from parley.analytics.sql_queries import build_frame, parse_sql
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.filters.expressions import Expression
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down
+from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.safe_io.plurals import format_noun
+from parley.secure_agg.encoding import RingTooSmall
 from parley.server.planning.query_planner import PlannedBatch, plan_batch
 from parley.server.planning.session_terms import SessionTerms
 
@@ -156,6 +160,10 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         """
         if other:
             raise QueryError(f"Expected only epsilon and law with a query, got {', '.join(other)}.")
+            raise QueryError(
+                f"Expected epsilon, law and by with a query, got {', '.join(other)}. Select and "
+                "group before it, for example session.where(…).group_by(…).count(epsilon=…)."
+            )
         if share is not None:
             raise QueryError(
                 "Expected epsilon with a single query, got a share, which is for batches."
@@ -232,7 +240,29 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         `budget` is charged, for example a partition cell's; None for the data's. With `by_party`,
         each party has its own answer.
         """
-        planned = self.plan(queries, epsilon=epsilon, law=law, shares=shares, by_party=by_party)
+        plan = partial(self.plan, queries, shares=shares, by_party=by_party)
+        try:
+            return self._plan_and_release(plan, queries, epsilon=epsilon, law=law, budget=budget)
+        except (BudgetExceeded, CalibrationError, RingTooSmall) as error:
+            if budget is None and (said := self._find_advice(plan, epsilon=epsilon, law=law)):
+                error.args = (f"{error} {said}",)
+            raise
+
+    def _find_advice(
+        self, plan: Callable[..., PlannedBatch], *, epsilon: float, law: str | None
+    ) -> str:
+        return find_query_advice(plan, self.totals, epsilon=epsilon, law=law or self._law)
+
+    def _plan_and_release(
+        self,
+        plan: Callable[..., PlannedBatch],
+        queries: Sequence[Query],
+        *,
+        epsilon: float,
+        law: str | None,
+        budget: DatasetBudget | None,
+    ) -> list[Answer]:
+        planned = plan(epsilon=epsilon, law=law)
         one = partial(self._release_once, budget=budget or self._session.budget)
         if not any(query.step_shares for query in queries):
             return one(queries, planned, epsilon=epsilon)

@@ -9,7 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from parley.analytics.backends import build_simulated_parties, connect_real_parties
+from parley.analytics.backends import (
+    SessionParties,
+    build_simulated_parties,
+    connect_real_parties,
+)
 from parley.analytics.session_settings import Settings, build_counting, parse_settings
 from parley.client.data.data_sources import MemoryTable
 from parley.client.data.memory_columns import build_memory_table
@@ -78,19 +82,7 @@ def open_session(
     stack.enter_context(folder.hold_lock())
     asked = simulated or connect_real_parties(stack, settings, known, folder, transport=transport)
     ledger = stack.enter_context(Ledger.open(settings.ledger or folder.ledger_path))
-    budget = DatasetBudget(
-        name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
-        fingerprint=asked.data,
-        contents=asked.contents,
-        rows=asked.rows,
-        unit=asked.terms.counting.unit,
-        neighbouring=asked.terms.neighbouring,
-        epsilon=settings.epsilon,
-        delta=settings.delta,
-        certificate=choose_certificate(settings),
-        reserved_delta=settings.reserved_delta,
-        insists=settings.certificate != "auto",
-    )
+    budget = _build_budget(settings, asked)
     ledger.check()
     (registered,) = ledger.register(budget)
     session = QuerySession(
@@ -103,6 +95,28 @@ def open_session(
         randomness=Randomness(seed=settings.seed, party=None),
     )
     return session, settings
+
+
+def _build_budget(settings: Settings, asked: SessionParties) -> DatasetBudget:
+    """Return the budget of the session's data. Raises QueryError."""
+    if settings.reserved_delta is not None and not settings.reserved_delta < settings.delta:
+        raise QueryError(
+            f"Expected reserved_delta below delta = {settings.delta:g}, got "
+            f"{settings.reserved_delta:g}."
+        )
+    return DatasetBudget(
+        name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
+        fingerprint=asked.data,
+        contents=asked.contents,
+        rows=asked.rows,
+        unit=asked.terms.counting.unit,
+        neighbouring=asked.terms.neighbouring,
+        epsilon=settings.epsilon,
+        delta=settings.delta,
+        certificate=choose_certificate(settings),
+        reserved_delta=settings.reserved_delta,
+        insists=settings.certificate != "auto",
+    )
 
 
 def choose_certificate(settings: Settings) -> AccountCertificate:

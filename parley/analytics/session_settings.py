@@ -185,11 +185,15 @@ def parse_settings(values: dict[str, Any]) -> Settings:
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        fault = error.errors(include_url=False)[0]
+        faults = error.errors(include_url=False)
+        # An unknown key first: it may be a known one, misspelt, that is then missing.
+        fault = next((each for each in faults if each["type"] == "extra_forbidden"), faults[0])
         key = ".".join(str(part) for part in fault["loc"])
         if fault["type"] == "extra_forbidden":
             keys = ", ".join(Settings.model_fields)
             raise QueryError(f"Expected one of the settings {keys}, got {key!r}.") from None
+            raise QueryError(f"Expected settings of {keys}, got {key!r}.") from None
+        if fault["type"] == "missing":
+            raise QueryError(f"Expected {key} in the settings, got none.") from None
         expected = str(fault["msg"]).removeprefix("Input should be ")
-        got = "none" if fault["type"] == "missing" else repr(fault["input"])
-        raise QueryError(f"{key}: Expected {expected}, got {got}.") from None
+        raise QueryError(f"{key}: Expected {expected}, got {fault['input']!r}.") from None

@@ -8,7 +8,7 @@ is read, as a missing file does.
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     read_text(Path(folder))
     Traceback (most recent call last):
-    OSError: [Errno 22] expected a regular file: ...
+    IsADirectoryError: [Errno 21] Is a directory: ...
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ def open_regular_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> io.Buff
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     try:
         found = os.fstat(descriptor)
+        if stat.S_ISDIR(found.st_mode):
+            raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "expected a regular file", str(path))
         if found.st_size > max_bytes:

@@ -60,6 +60,8 @@ _MIN_NORM_SHARE = 0.01
 """Minimum share of the largest part of the norm: counts with less are sums of other queries' cells.
 """
 _RINGS = (16, 32, 64)
+_LARGEST_EPSILON = 1e9
+"""Largest ε of a release: beyond it, its cost in other accounts is no longer a double."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,6 +203,8 @@ def plan_batch(
     number_like = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
     if not number_like or not 0 < epsilon < math.inf:
         raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
+    if epsilon > _LARGEST_EPSILON:
+        raise QueryError(f"Expected epsilon of at most {_LARGEST_EPSILON:g}, got {epsilon:g}.")
     if law not in (*QUERY_LAWS, *NOISE_REPLACEMENTS, "auto"):
         known = ", ".join((*QUERY_LAWS, *NOISE_REPLACEMENTS))
         raise QueryError(f"Expected law {known} or auto, got {law!r}.")

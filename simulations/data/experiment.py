@@ -32,7 +32,7 @@ from parley.simulations.data.partitions import (
     split_test,
 )
 from parley.simulations.data.prepared_data import PreparedData, compute_file_digest
-from parley.simulations.data.public_shape import build_feature_map
+from parley.simulations.data.public_shape import build_feature_map, check_files
 from parley.simulations.data.record_reading import InMemoryData, read_sources, read_test
 from parley.simulations.data.row_cache import load_cached_data
 from parley.simulations.data.simulated_world import Experiment, StatisticExperiment
@@ -54,6 +54,8 @@ def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
     # Features are cached by their map's digest.
+    if given is None:
+        check_files(job)
     early = job.resolve_auto().model
     if given is not None or job.data.query or (not early.is_feature_map_open and early.feature_map):
         return build_experiment(job, prepare_data(job, given))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from parley.client.data.budget_blocks import Division
+from parley.client.data.column_names import refuse_folder
 from parley.client.data.record_chunks import CHUNK_BYTES
 from parley.client.data.schema import Schema, check_label, load_schema
 from parley.client.features.base import FeatureMap
@@ -42,6 +44,7 @@ def get_public_shape(job: Job) -> PublicShape:
     """
     source = job.data.source
     check_own_schema(job)
+    check_files(job)
     if source in BUNDLED:
         schema = get_bundled_schema(source)
     elif job.data.data_schema:
@@ -61,6 +64,22 @@ def get_public_shape(job: Job) -> PublicShape:
         origin=origin,
         schema=schema,
     )
+
+
+def check_files(job: Job) -> None:
+    """Refuse folders that are named in the place of files.
+
+    Raises:
+        DataError: of records; the message names the folder's files.
+        SchemaError: of schemas.
+    """
+    data = job.data
+    for source in (data.source, data.test_source):
+        if source and source not in BUNDLED and not data.query:
+            refuse_folder(source)
+    for schema in (data.data_schema, data.test_schema):
+        if schema and Path(schema).is_dir():
+            load_schema(schema)
 
 
 def check_own_schema(job: Job) -> None:
