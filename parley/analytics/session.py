@@ -159,9 +159,8 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
             BudgetExceeded: it costs more than is left; no budget was charged.
         """
         if other:
-            raise QueryError(f"Expected only epsilon and law with a query, got {', '.join(other)}.")
             raise QueryError(
-                f"Expected epsilon, law and by with a query, got {', '.join(other)}. Select and "
+                f"Expected only epsilon, law and by with a query, got {', '.join(other)}. Select and "
                 "group before it, for example session.where(…).group_by(…).count(epsilon=…)."
             )
         if share is not None:

@@ -192,7 +192,6 @@ def parse_settings(values: dict[str, Any]) -> Settings:
         if fault["type"] == "extra_forbidden":
             keys = ", ".join(Settings.model_fields)
             raise QueryError(f"Expected one of the settings {keys}, got {key!r}.") from None
-            raise QueryError(f"Expected settings of {keys}, got {key!r}.") from None
         if fault["type"] == "missing":
             raise QueryError(f"Expected {key} in the settings, got none.") from None
         expected = str(fault["msg"]).removeprefix("Input should be ")

@@ -8,8 +8,8 @@ import pytest
 from sklearn.model_selection import cross_val_score
 
 import parley
+from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import build_memory_table
-from parley.client.data.raw_table import DataError
 from parley.client.data.schema import Schema
 from parley.client.data.schema_inference.draft import infer_schema
 

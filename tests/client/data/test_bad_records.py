@@ -139,7 +139,7 @@ def test_a_file_that_is_not_there_is_named(name, tmp_path):
     with pytest.raises(DataError, match=f"{name}: Expected a file, got nothing there"):
         read_records(tmp_path / name, SCHEMA, "logistic")
     (tmp_path / "folder.csv").mkdir()
-    with pytest.raises(DataError, match="Expected a readable file, got a folder"):
+    with pytest.raises(DataError, match="Expected a file of records, got a folder"):
         read_records(tmp_path / "folder.csv", SCHEMA, "logistic")
 
 
