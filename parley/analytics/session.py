@@ -160,8 +160,8 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         """
         if other:
             raise QueryError(
-                f"Expected only epsilon, law and by with a query, got {', '.join(other)}. Select and "
-                "group before it, for example session.where(…).group_by(…).count(epsilon=…)."
+                f"Expected only epsilon, law and by with a query, got {', '.join(other)}. "
+                "Select and group before it, for example session.where(…).group_by(…)."
             )
         if share is not None:
             raise QueryError(

@@ -9,7 +9,7 @@ from sklearn.model_selection import cross_val_score
 
 import parley
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import build_memory_table
+from parley.client.data.memory_columns import build_memory_table
 from parley.client.data.schema import Schema
 from parley.client.data.schema_inference.draft import infer_schema
 
