@@ -115,7 +115,7 @@ def check_layers(module: nn.Module) -> None:
 def turn_off_dropout(module: nn.Module) -> list[str]:
     """Set the rate of all dropout in training mode to 0, and return the names of its layers.
 
-    Dropout draws randomness, so a seeded run could not be repeated, and a record's gradient would
+    Dropout draws random numbers, so a seeded run would not repeat, and a record's gradient would
     depend on more than the record.
     """
     changed = []

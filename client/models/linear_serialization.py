@@ -55,7 +55,7 @@ def _decode_loss(value: Any) -> Loss:
     loss = LOSSES[value["kind"]].from_settings(settings)
     if weights is None:
         return loss
-    # One way to say that there are none: not to say any.
+    # There is only one encoding of no weights: no such key.
     weighted_loss = load_attribute("parley.client.models.class_weights:ClassWeightedLoss")
     weighted: Loss = decode_dataclass(weighted_loss, {"weights": weights}, loss=loss)
     return weighted
