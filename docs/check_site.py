@@ -1,9 +1,9 @@
-"""Checks the built docs site: every link leads somewhere, and no page loads anything from the web.
+"""Check the built docs site: every link has a target, and no page loads anything from the web.
 
     mkdocs build && python docs/check_site.py
 
-MkDocs checks links between pages as they are written; this checks what readers get: navigation,
-the API reference, pictures, anchors.
+MkDocs checks links between source pages. This script checks the built pages: navigation, the API
+reference, pictures, anchors.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from urllib.parse import unquote, urlsplit
 
 _SITE = Path(__file__).parents[1] / "site"
 _LOADS = {("script", "src"), ("img", "src"), ("link", "href"), ("iframe", "src"), ("source", "src")}
-"""Attributes whose file a browser fetches by itself."""
+"""Attributes with a file that a browser fetches by itself."""
 
 
 @dataclass
 class Page(HTMLParser):
-    """What a page links to, loads, and can be linked at."""
+    """Links, loaded files and anchors of a page."""
 
     links: list[str] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
@@ -31,7 +31,7 @@ class Page(HTMLParser):
         super().__init__()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Notes one element."""
+        """Collect the links and anchors of one element."""
         for name, value in attrs:
             if not value:
                 continue
@@ -44,7 +44,7 @@ class Page(HTMLParser):
 
 
 def problems(site: Path) -> list[str]:
-    """Everything that is wrong, a line each; empty where all is well.
+    """Return all problems, one line each.
 
     Raises:
         FileNotFoundError: there is no site.
@@ -80,7 +80,7 @@ def problems(site: Path) -> list[str]:
 
 
 def main() -> None:
-    """Prints what is wrong; exit status 1 if anything is."""
+    """Print all problems; exit status 1 if there are any."""
     wrong = problems(_SITE.resolve())
     for line in wrong:
         print(line, file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Doctests of docstrings as code blocks of the API reference; an extension of Griffe.
+"""Show doctests of docstrings as code blocks of the API reference; an extension of Griffe.
 
 Markdown would read `>>>` at the beginning of a line as a quotation within quotations.
 """
@@ -15,10 +15,10 @@ _DOCTEST = re.compile(r"^[ ]*>>> (?:.*\n)(?:[ ]*\S.*\n?)*", re.MULTILINE)
 
 
 class DoctestFences(Extension):
-    """Puts every doctest into a fence, without the indentation it has in the docstring."""
+    """Extension that puts every doctest into a fence, without its indentation in the docstring."""
 
     def on_object(self, *, obj: Object, **kwargs: Any) -> None:
-        """Rewrites the docstring of `obj`, if it has one, before it is parsed."""
+        """Rewrite the docstring of `obj`, if it has one, before it is parsed."""
         if obj.docstring is not None:
             obj.docstring.value = _DOCTEST.sub(_fenced, obj.docstring.value + "\n").rstrip()
 

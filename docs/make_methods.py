@@ -1,10 +1,10 @@
-"""Tables and figures of `docs/benchmarks-methods.md`, made from the folders that sweeps left.
+"""Write tables and figures of `docs/benchmarks-methods.md` from the folders of sweeps.
 
     parley sweep examples/paper.toml --out paper-adult …      # the commands are on that page
     python docs/make_methods.py adult=paper-adult kdd=paper-kdd ridge=paper-ridge
 
-Each name has a part of the page between two comments, which this script writes, a CSV file with all
-values of ε, and two figures that it copies from the sweep. Other parts stay as they are.
+For each name, this script writes a part of the page between two comments, and a CSV file with all
+values of ε. It copies two figures from the sweep. Other parts stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import polars as pl
 
 DOCS = Path(__file__).parent
 COMPARED = (("3", "5"), ("4", "5"), ("6", "5"), ("7", "10"), ("5", "10"), ("9", "10"), ("10", "8"))
-"""Methods by number: how many times the excess loss of the second the first one has."""
+"""Pairs of methods by number. The page shows the ratio of their excess losses."""
 LOSS_AT = (0.05, 0.5, 1.0)
 """Values of ε at which the page shows the excess loss; the CSV file has all."""
 
@@ -32,13 +32,13 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What a part of the page shows beside the excess loss.
+    """Contents of a part of the page in addition to the excess loss.
 
     Attributes:
         measure: a column of `summary.csv`.
-        word: what it is called.
-        at: values of ε at which it is shown.
-        figures: of the sweep, which the page has.
+        word: name of that column on the page.
+        at: values of ε in the table.
+        figures: names of the sweep's figures on the page.
     """
 
     measure: str
@@ -59,10 +59,10 @@ PARTS = {
 
 
 def make(name: str, folder: Path, docs: Path = DOCS) -> None:
-    """Writes a part of the page, and its figures, from a sweep's folder.
+    """Write a part of the page, and its figures, from a sweep's folder.
 
     Raises:
-        SystemExit: no such part, a sweep that is not whole, or a page without the comments.
+        SystemExit: no such part, an incomplete sweep, or a page without the comments.
     """
     if name not in PARTS:
         raise SystemExit(f"Expected NAME=FOLDER with a name of {', '.join(PARTS)}, got {name!r}.")
@@ -155,7 +155,7 @@ def _charged(rows: Sequence[Row], parties: int) -> str:
 
 
 def _ratios(rows: Sequence[Row]) -> Iterator[str]:
-    """How many times the excess loss of one method another has, over all ε."""
+    """Return the ratios of two methods' excess losses, over all ε."""
     names = {method.split()[0]: method for method in dict.fromkeys(r["method"] for r in rows)}
     sizes = sorted({row["parties.count"] for row in rows}, reverse=True)
     loss = {
@@ -180,12 +180,12 @@ def _heads(sizes: Sequence[int]) -> str:
 
 
 def interval(row: Row, name: str, tell: Any) -> str:
-    """A mean and the half-width of its interval."""
+    """Return a mean and the half-width of its interval, as text."""
     return f"{tell(row[name])} ± {tell(row[f'{name} ±95 %'])}"
 
 
 def number(value: float) -> str:
-    """Two digits that count; three before the point where they are there.
+    """Return a number with two significant digits, or three before the decimal point.
 
     >>> [number(each) for each in (0.00203, 0.1512, 58.2, 355.4, 131_000)]
     ['2.0e−3', '0.15', '58', '355', '1.3e5']
@@ -197,7 +197,7 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Four digits behind the point.
+    """Return a share with four digits after the decimal point.
 
     >>> share(0.83471), share(-0.2)
     ('0.8347', '−0.2000')
@@ -206,7 +206,7 @@ def share(value: float) -> str:
 
 
 def ratio(value: float) -> str:
-    """A number of times, as exact as it is worth.
+    """Return a ratio, rounded to its useful digits.
 
     >>> [ratio(each) for each in (0.931, 5.61, 48.2, 1015.0)]
     ['0.93', '5.6', '48', '1,020']

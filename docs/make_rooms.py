@@ -1,11 +1,12 @@
-"""The diagram of the rooms and the table of who imports whom, made from the imports themselves.
+"""Draw the diagram of the packages and write the table of their imports, from the code's imports.
 
     python docs/make_rooms.py
 
-writes `docs/rooms.svg` and the table in `docs/rooms.md`; a test compares both with the code.
-A room is what lies directly in a package: a sub-package or a module. An arrow leads from a room to
-one that it imports; one that follows from the others (a → b → c implies a → c) is left out, in the
-diagram alone. Rooms that import each other in a circle are joined by a red arrow.
+This writes `docs/rooms.svg` and the table in `docs/rooms.md`. A test compares both with the code. A
+node is a sub-package or module directly in a package. An arrow leads from a node to one that it
+imports. The diagram leaves out arrows that follow from others (a → b → c implies a → c). A red
+arrow
+joins nodes that import each other in a circle.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from unittest.mock import patch
 import grimp
 
 PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy", "safe_io")
-"""From top to bottom; imports go downward only."""
+"""Packages from top to bottom. Imports go downward only."""
 
 WHOLE = frozenset({"secure_agg", "safe_io"})
-"""Packages without sub-packages: one room."""
+"""Packages without sub-packages: one node each."""
 
 BEGIN, END = "<!-- rooms: made by docs/make_rooms.py -->", "<!-- end of rooms -->"
 _ROOT = Path(__file__).parents[1]
 
 Edges = dict[str, set[str]]
-"""Room → the rooms that it imports. A room is "client.contract", "parley.cli" or "secure_agg"."""
+"""Node → the nodes that it imports. A node is "client.contract", "parley.cli" or "secure_agg"."""
 
 
 def room_of(module: str) -> str | None:
-    """The room of `parley.client.contract.release_plan`; None for a package's own `__init__`."""
+    """Return the node of `parley.client.contract.release_plan`; None for a package's `__init__`."""
     parts = module.split(".")[1:]
     if not parts or parts[0] == "__main__":
         return None
@@ -58,7 +59,9 @@ def imports(*, types: bool = True) -> grimp.ImportGraph:
 
 
 def rooms() -> Edges:
-    """Every room and the rooms that it imports, from the code that is importable as `parley`."""
+    """Return every node and the nodes that it imports, from the code that is importable as
+    `parley`.
+    """
     graph = imports()
     edges: Edges = {room: set() for module in graph.modules if (room := room_of(module))}
     for module in graph.modules:
@@ -70,12 +73,12 @@ def rooms() -> Edges:
 
 
 def package_of(room: str) -> str:
-    """ "client" of "client.contract"."""
+    """Return "client" for "client.contract"."""
     return room.split(".", maxsplit=1)[0]
 
 
 def purpose(room: str) -> str:
-    """The first sentence of a room's docstring."""
+    """Return the first sentence of a node's docstring."""
     parts = room.split(".")
     # `safe_io` is in the folder `parley`, and below all other packages.
     at = _ROOT / "parley/safe_io" if room == "safe_io" else _ROOT.joinpath(*parts)
@@ -85,7 +88,7 @@ def purpose(room: str) -> str:
 
 
 def table(edges: Edges) -> str:
-    """Markdown: a row for each room, packages from top to bottom."""
+    """Return the table in Markdown: a row per node, packages from top to bottom."""
     lines = ["| room | holds | imports |", "|---|---|---|"]
     for package in PACKAGES:
         for room in sorted(r for r in edges if package_of(r) == package):
@@ -96,7 +99,7 @@ def table(edges: Edges) -> str:
 
 
 def with_table(page: str, edges: Edges) -> str:
-    """`page` with its table made anew.
+    """Return `page` with a new table.
 
     Raises:
         ValueError: the page has no place for it.
@@ -112,7 +115,7 @@ def with_table(page: str, edges: Edges) -> str:
 
 
 def reachable(edges: Mapping[str, Iterable[str]], start: str) -> set[str]:
-    """Rooms that `start` imports, directly or not."""
+    """Return the nodes that `start` imports, directly or not."""
     seen: set[str] = set()
     waiting = list(edges[start])
     while waiting:
@@ -125,12 +128,12 @@ def reachable(edges: Mapping[str, Iterable[str]], start: str) -> set[str]:
 
 @dataclass(frozen=True)
 class Picture:
-    """One package: its rooms on floors, and the arrows between them.
+    """One package: its nodes in layers, and the arrows between them.
 
     Attributes:
-        floors: from the top; names of rooms, and of places that a long arrow passes through.
+        floors: layers from the top; names of nodes, and of places that a long arrow passes through.
         arrows: each a list of names, from importer to imported.
-        circles: pairs of rooms that import each other.
+        circles: pairs of nodes that import each other.
     """
 
     floors: list[list[str]]
@@ -139,7 +142,7 @@ class Picture:
 
 
 def picture(package: str, edges: Edges) -> Picture:
-    """Rooms on floors: each above all that it imports."""
+    """Return the nodes in layers, each above all that it imports."""
     own = {r: {t for t in edges[r] if package_of(t) == package} for r in edges}
     own = {room: targets for room, targets in own.items() if package_of(room) == package}
     below = {room: reachable(own, room) for room in own}
@@ -172,7 +175,7 @@ def picture(package: str, edges: Edges) -> Picture:
 
 
 def _untangled(floors: list[list[str]], arrows: list[list[str]]) -> list[list[str]]:
-    """Each floor in the order of its neighbours' middle places, a few times down and up."""
+    """Return each layer in the order of its neighbours' mean places, a few times down and up."""
     near: dict[str, set[str]] = {name: set() for floor in floors for name in floor}
     for arrow in arrows:
         for a, b in pairwise(arrow):
@@ -219,7 +222,7 @@ _MARKER = (
 
 
 def svg(edges: Edges) -> str:
-    """The diagram, packages from top to bottom."""
+    """Return the diagram, packages from top to bottom."""
     drawn = {p: Picture([], [], set()) if p in WHOLE else picture(p, edges) for p in PACKAGES}
     width = max(
         [_LEAST_WIDTH]
@@ -252,12 +255,12 @@ def svg(edges: Edges) -> str:
 
 
 def _wide(name: str) -> float:
-    """Width of a room's box; a place that an arrow passes through has none."""
+    """Return the width of a node's box, or 0 for a place that an arrow passes through."""
     return 0.0 if "@" in name else 8.0 * len(_label(name)) + 22
 
 
 def _band(package: str, drawn: Picture, y: float, width: float) -> tuple[float, list[str]]:
-    """A package's height and its shapes, its upper edge at y."""
+    """Return a package's height and its shapes, with its upper edge at y."""
     floors = len(drawn.floors)
     height = _HEAD + (floors - 1) * _FLOOR + _BOX + _FOOT if floors else 50.0
     shapes = [
@@ -319,7 +322,7 @@ def _holds(package: str) -> str:
 
 
 def main() -> None:
-    """Writes both."""
+    """Write both."""
     edges = rooms()
     (_ROOT / "docs/rooms.svg").write_text(svg(edges), encoding="utf-8")
     page = _ROOT / "docs/rooms.md"

@@ -1,6 +1,6 @@
-"""Measures the language of docstrings, comments and pages. `tests/test_language.py` holds the caps.
+"""Measure the language of docstrings, comments and pages. `tests/test_language.py` holds the caps.
 
-python docs/measure_language.py
+    python docs/measure_language.py
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ CODE_WORDS = {
     "alone": r"\balone\b",
     "beside": r"\bbeside\b",
 }
-"""What is counted in docstrings and comments → the words that are counted."""
+"""Name of a count in docstrings and comments → the pattern of the counted words."""
 PAGE_WORDS = {
     "you": r"\byour?\b",
     "examples": r"\b(for example|such as|e\.g\.)",
     "numbers without their zero": r"(?<![\w/.])\.\d+\b",
 }
-"""What is counted in pages → the words that are counted."""
+"""Name of a count in pages → the pattern of the counted words."""
 LONG_SENTENCE = 30
 
 

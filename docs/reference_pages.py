@@ -1,7 +1,7 @@
-"""Reference pages that are built from the code: command line, job, party.toml, schema and so on.
+"""Build reference pages from the code: command line, job, party.toml, schema and so on.
 
-`docs/site_pages.py` adds them to the site when it is built. No file holds their text, so they
-cannot disagree with the code.
+`docs/site_pages.py` adds them to the site. No file holds their text, so they cannot disagree with
+the code.
 """
 
 from __future__ import annotations

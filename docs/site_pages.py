@@ -1,4 +1,5 @@
-"""Pages of the docs site that are not files in `docs/`. A hook of MkDocs, named in `mkdocs.yml`.
+"""Add pages to the docs site that are not files in `docs/`. A hook of MkDocs, named in
+`mkdocs.yml`.
 
 - the repository's own pages (`ROOT_PAGES`): README.md is the first page, and so on
 - the reference pages that `docs/reference_pages.py` builds from the code
@@ -56,7 +57,7 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the pages."""
+    """Add the pages."""
     for source, page in ROOT_PAGES.items():
         text = (_ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=_relinked(text, source)))
@@ -68,7 +69,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Leads links of a page in `docs/` that leave it to where they are on the site."""
+    """Rewrite links of a page in `docs/` that leave it, so that they lead to pages of the site."""
     del files
     if page.file.generated_by is not None:
         return markdown
@@ -76,7 +77,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def _relinked(text: str, source: str) -> str:
-    """`text` with links as they are on the site.
+    """Return `text` with links as they are on the site.
 
     Args:
         text: of a page.
@@ -128,7 +129,7 @@ def _module(room: str) -> str:
 
 
 def _reference(room: str) -> str:
-    """A page with every module of a room, private ones left out."""
+    """Return a page with every public module of a folder."""
     package = _module(room)
     modules = sorted(
         path.stem for path in (_ROOT / room).glob("*.py") if not path.stem.startswith("_")

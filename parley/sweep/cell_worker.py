@@ -1,6 +1,6 @@
-"""One cell of a sweep, run in its own process that keeps the data of the last cells.
+"""Run one cell of a sweep, in a worker process that caches the data of the last cells.
 
-What comes back, and lies in the cell's folder as `row.json`, is a row of plain values.
+The result is a row of plain values. It is also written to the cell's folder as `row.json`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class CellTask:
     """A cell to run.
 
     Attributes:
-        row: what its row begins with: values of the axes, repetition, name.
-        prepared: folder of the data that it learns from.
+        row: first values of its row: values of the axes, repetition, name.
+        prepared: folder of the prepared data.
     """
 
     name: str
@@ -50,18 +50,18 @@ class CellTask:
 
 
 _WORLDS: dict[str, Experiment] = {}
-"""Of this process: data and model → the world, whose non-private optimum is computed once."""
+"""Cache of this process: data and model → the world with its non-private optimum."""
 
 _AGGREGATED: dict[str, dict[str, float | None]] = {}
-"""Of this process: world → figures of the mean of its parties' optima."""
+"""Cache of this process: world → metrics of the mean of its parties' optima."""
 
 _MAX_WORLDS = 4
 
 
 def begin_process() -> None:
-    """Makes this process one of a sweep: Ctrl-C, which reaches it too, is the sweep's to hear.
+    """Prepare this process as a worker of a sweep: the sweep handles Ctrl-C, not the worker.
 
-    It says each warning once, however many cells have cause for it.
+    Each warning is printed once, however many cells cause it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     guard_streams()
@@ -79,7 +79,7 @@ def begin_process() -> None:
 
 
 def run_cell(task: CellTask) -> Row:
-    """Runs a cell from its beginning and writes its row; a failure is a row, too."""
+    """Run a cell from its beginning and write its row. A failure is also a row."""
     began = time.perf_counter()
     row = task.row | {"data": task.prepared.name}
     shutil.rmtree(task.folder, ignore_errors=True)
@@ -95,7 +95,6 @@ def run_cell(task: CellTask) -> Row:
         if task.aggregated:
             row |= _compute_aggregated(task.job, task.prepared)
     except Exception as error:
-        # One failed cell doesn't stop the others; a bug keeps its kind, to be found by.
         known = get_exit_status(error) is not None
         said = str(error) if known else f"{type(error).__name__}: {error}"
         row |= {"status": "failed", "error": said}
@@ -105,7 +104,9 @@ def run_cell(task: CellTask) -> Row:
 
 
 def read_row(folder: Path, *, name: str, data: str) -> Row | None:
-    """The row of a cell that was run before on the same data; None where it was not, or failed."""
+    """Return the row of a cell that was run earlier on the same data. Return None if it was not, or
+    failed.
+    """
     try:
         row = json.loads(read_text(folder / "row.json"))
     except (OSError, ValueError):
@@ -116,7 +117,8 @@ def read_row(folder: Path, *, name: str, data: str) -> Row | None:
 
 
 def _compute_world_key(job: Job) -> str:
-    """What decides a world: of a rule's λ all that the rule looks at."""
+    """Return the settings that determine a world. For a rule's λ, these include the rule's inputs.
+    """
     own = compute_data_key(job) + job.model.model_dump_json()
     return own if job.is_resolved else own + format_json(job.to_values())
 
@@ -131,7 +133,7 @@ def _load_world(job: Job, prepared: Path) -> Experiment:
 
 
 def _compute_aggregated(job: Job, prepared: Path) -> dict[str, float | None]:
-    """The non-private mean of local optima; nothing where no linear model is learned."""
+    """Return metrics of the non-private mean of local optima, or nothing without a linear model."""
     key = _compute_world_key(job)
     if key not in _AGGREGATED:
         world = _load_world(job, prepared)
@@ -146,7 +148,7 @@ def _compute_aggregated(job: Job, prepared: Path) -> dict[str, float | None]:
 
 
 def _load_charges(run: Path, run_id: str) -> dict[str, Any]:
-    """What the run's ledger was charged, as plain values of a composition."""
+    """Return the charges of the run's ledger, as plain values of a composition."""
     spent = Composition.create_empty()
     with Ledger.open(run / "ledger.sqlite", read_only=True) as ledger:
         for recorded in ledger.list_entries(run_id):
@@ -156,7 +158,7 @@ def _load_charges(run: Path, run_id: str) -> dict[str, Any]:
 
 
 def _collect_metrics(summary: RunSummary) -> Row:
-    """What a row says of a run."""
+    """Return a run's metrics for its row."""
     found, of = summary.judgement, summary.primary
     figures = {
         "status": summary.status,

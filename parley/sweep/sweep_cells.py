@@ -1,4 +1,4 @@
-"""From a sweep file to its cells: a job, a grid over its keys, and a seed for every cell.
+"""Read a sweep file and list its cells: a job, a grid over its keys, and a seed for each cell.
 
 A sweep file is a job file with one more table:
 
@@ -10,16 +10,16 @@ A sweep file is a job file with one more table:
     "parties.count" = [100, 1000]
     "parties.min-records" = [500, 50]
     [sweep.methods.output]                        # named settings: an axis called "method"; they
-                                                  # stay, whatever the grid says of these keys
+                                                  # win over the grid's values of these keys
     "algorithm.kind" = "output-perturbation"
     [[sweep.where]]                               # leaves out the cells that have all of these
     "privacy.epsilon" = 0.1
     method = "output"
 
-A cell is named by a digest of its whole job and its repetition, and so is the seed of its noise:
-a value that is added to the grid changes no other cell. Where the file doesn't say otherwise,
-cells deal the noise of all shares as one draw (`run.noise-shares = "deal"`, the same law) and leave
-the check of the masks out: both are no part of what a sweep compares.
+A cell's name is a digest of its whole job and its repetition. So is the seed of its noise. A value
+that is added to the grid therefore changes no other cell. By default, cells draw the noise of all
+shares at once (`run.noise-shares = "deal"`, the same distribution) and skip the check of the masks,
+because a sweep compares neither.
 
     >>> values = {"sweep": {"seeds": 2, "grid": {"privacy.epsilon": [1, 2]}}}
     >>> [(cell.values, cell.repetition) for cell in build_sweep(values, source="doc").cells][:2]
@@ -47,10 +47,10 @@ from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE
 
 MAX_CELLS = 10_000
-"""Of a sweep that nobody said --yes to."""
+"""Maximum number of cells of a sweep without --yes."""
 
 METHOD = "method"
-"""What the axis of named settings is called."""
+"""Name of the axis of named settings."""
 
 _KEYS = ("grid", "zip", "methods", "where", "seeds", "non-private")
 
@@ -62,9 +62,9 @@ class SweepCell:
     """One run of a sweep.
 
     Attributes:
-        values: of every axis, in their order; a method by its name.
-        job: as it is run, seeded; None where it can't be one, for the reason in `error`.
-        name: its folder; a digest of all of it.
+        values: value on each axis, in order; a method's value is its name.
+        job: the job, with a seed; None if it is not valid, for the reason in `error`.
+        name: name of its folder; a digest of the cell.
     """
 
     values: Values
@@ -76,9 +76,9 @@ class SweepCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """A sweep, whole: names of what differs, in order, and every run.
+    """A sweep: names of its axes, in order, and all runs.
 
-    `non_private`, of `NON_PRIVATE`, is what figures show as dashed lines.
+    Figures show `non_private`, values from `NON_PRIVATE`, as dashed lines.
     """
 
     axes: tuple[str, ...]
@@ -89,14 +89,15 @@ class Sweep:
 def load_sweep(
     path: str | Path, *, overrides: Sequence[str] = (), max_cells: int | None = MAX_CELLS
 ) -> Sweep:
-    """The sweep in a file.
+    """Load the sweep in a file.
 
     Args:
         overrides: `key=value` of the job that all cells share.
-        max_cells: cells that it may have; None for any number.
+        max_cells: maximum number of cells; None for any number.
 
     Raises:
-        JobError: no such file, no TOML, an unknown key (the nearest one is named), more cells.
+        JobError: no such file, no TOML, an unknown key (the nearest one is named), or too many
+            cells.
     """
     try:
         tree = load_toml(Path(path))
@@ -114,7 +115,7 @@ def load_sweep(
 def build_sweep(
     tree: Mapping[str, Any], *, source: str, max_cells: int | None = MAX_CELLS
 ) -> Sweep:
-    """The sweep that a file's tables describe; see `load_sweep`."""
+    """Build the sweep from a file's tables; see `load_sweep`."""
     base = {section: content for section, content in tree.items() if section != "sweep"}
     table = tree.get("sweep")
     if not isinstance(table, Mapping):
@@ -124,7 +125,7 @@ def build_sweep(
             raise JobError(
                 f"{source}: Unknown key sweep.{key}.{_format_hint(key, _KEYS, 'sweep.')}"
             )
-    load_job(values=base)  # what every cell has is checked once, before any grid
+    load_job(values=base)
     axes = _parse_axes(table, source)
     names = tuple(name for axis in axes for name in axis[0].values)
     rules = [_parse_rule(rule, names, source) for rule in table.get("where", [])]
@@ -157,7 +158,7 @@ def _parse_non_private(table: Mapping[str, Any], source: str) -> tuple[str, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class _Point:
-    """One position on an axis: what it is called, and what it changes."""
+    """One position on an axis: its name, and the settings that it changes."""
 
     values: Values
     overrides: Values
@@ -244,7 +245,6 @@ def _require_mapping(value: Any, source: str) -> Mapping[str, Any]:
 
 
 def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) -> SweepCell:
-    # A method's own settings stay, whatever the grid says of them.
     by_method = sorted(points, key=lambda point: METHOD in point.values)
     overrides = {key: value for point in by_method for key, value in point.overrides.items()}
     nested: dict[str, dict[str, Any]] = {
@@ -253,7 +253,6 @@ def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition:
     for key, value in overrides.items():
         section, name = key.split(".", 1)
         nested.setdefault(section, {})[name] = value
-    # A sweep asks what noise does to models: the sum of its shares is one draw, of the same law,
     # and masks are not checked, unless the file says otherwise.
     nested.setdefault("run", {}).setdefault("noise-shares", "deal")
     nested.setdefault("secure-aggregation", {}).setdefault("masked-check", False)
@@ -265,7 +264,6 @@ def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition:
     text = render_job(job, comments=False) if job else encode_canonical_json([str(nested)])
     digest = hashlib.sha256(encode_canonical_json([text, repetition]).encode("ascii")).hexdigest()
     if job is not None:
-        # The noise of a simulation: every cell's is its own, and the same whenever it is run.
         run = job.run.model_copy(update={"seed": int(digest[:15], 16)})
         job = job.model_copy(update={"run": run})
     return SweepCell(

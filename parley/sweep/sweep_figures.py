@@ -1,7 +1,7 @@
-"""A sweep's figures: means over repetitions with their 95 % intervals, along one axis.
+"""Draw a sweep's figures: means over repetitions with their 95 % intervals, along one axis.
 
-Where that axis is ε, a point lies at the ε that the run was charged, never at a smaller one that it
-was asked for. Drawn by vl-convert, without a network; each as SVG and Vega-Lite.
+If that axis is ε, a point is at the ε that the run was charged, never at a smaller one that it
+requested. vl-convert draws them without a network, each as SVG and Vega-Lite.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _NON_PRIVATE = {
         "excess_loss": "aggregated_excess_loss",
     },
 }
-"""A model of nobody's privacy → its figure beside each figure."""
+"""Non-private model → its metric for each metric of the figures."""
 
 _PREFERRED = "privacy.epsilon"
 _WIDTH, _HEIGHT = 560, 300
 _PANEL_WIDTH, _PANEL_HEIGHT = 380, 260
 _MAX_PANELS = 8
 _NOTHING = 1e-12
-"""An excess loss of rounding alone."""
+"""Excess loss that rounding alone can cause."""
 
 _SAME = 1e-3
-"""How far apart non-private figures of a panel may lie, of the largest."""
+"""Maximum distance between a panel's non-private values, relative to the largest."""
 
 _DECADES = 100.0
-"""Largest over least value from which an axis is logarithmic."""
+"""Ratio of largest to smallest value from which an axis is logarithmic."""
 
 _GREY = "#808890"  # reads on light and on dark
 _COLOURS = (
@@ -77,7 +77,7 @@ _LOOK = {
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFigure:
-    """One figure: what it shows, its `<svg>`, and how many runs failed that would be in it."""
+    """One figure: its title, its `<svg>`, and the number of failed runs that it lacks."""
 
     name: str
     title: str
@@ -86,7 +86,7 @@ class SweepFigure:
 
 
 def find_main_axis(cells: Sequence[Row]) -> str | None:
-    """The axis that figures run along: ε, else the first one of several numbers; None of none."""
+    """Return the axis that figures run along: ε, or else the first axis with several numbers."""
     axes: list[str] = list(cells[0]["values"]) if cells else []
     for axis in sorted(axes, key=lambda axis: axis != _PREFERRED):
         values = [to_number(cell["values"][axis]) for cell in cells]
@@ -98,7 +98,7 @@ def find_main_axis(cells: Sequence[Row]) -> str | None:
 def draw_figures(
     cells: Sequence[Row], folder: Path, *, non_private: Sequence[str] = ("centralised",)
 ) -> list[SweepFigure]:
-    """The figures of a sweep, written to a folder; none where no axis is one of numbers."""
+    """Write the figures of a sweep to a folder. There are none without an axis of numbers."""
     axis = find_main_axis(cells)
     if axis is None:
         return []
@@ -127,9 +127,9 @@ def _format_label(cell: Row, axes: Sequence[str]) -> str:
 
 
 def _assign_axes(cells: Sequence[Row], axis: str) -> tuple[list[str], list[str]]:
-    """The axes whose values tell lines apart, and those that tell panels apart.
+    """Return the axes that distinguish lines, and those that distinguish panels.
 
-    With methods, those are the lines, and everything else has a panel, unless there are too many.
+    Methods are lines and all other axes panels, unless there are too many.
     """
     others = [each for each in cells[0]["values"] if each != axis]
     apart = [each for each in others if each != METHOD]
@@ -165,14 +165,13 @@ def _build_points(cells: Sequence[Row], axis: str, name: str) -> list[dict[str, 
 def _build_reference_lines(
     cells: Sequence[Row], axis: str, name: str, baselines: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """Non-private figures, where all cells of a panel have the same, but for a few records.
+    """Return non-private values if all cells of a panel have the same, up to a few records.
 
-    Parties of one size leave out the records that don't make up another; one owner doesn't.
+    Parties of equal size leave out the records that do not fill another party. One owner does not.
     """
     panels = _assign_axes(cells, axis)[1]
     found: dict[tuple[str, str], list[float]] = {}
     for cell in cells:
-        # One owner's optimum is the mean of all: what parties would average says nothing of it.
         apart = cell["aggregated_excess_loss"]
         alone = apart is not None and apart <= _NOTHING
         for model in baselines:
@@ -187,7 +186,8 @@ def _build_reference_lines(
 
 
 def _fit_axis(low: float, high: float, ends: tuple[float, float]) -> tuple[float, float]:
-    """An axis of round ends over figures, and half as much on either side, within `ends`.
+    """Return round ends of an axis over the values, with half as much on either side, within
+    `ends`.
 
     >>> _fit_axis(0.987, 0.989, (0.0, 1.0)), _fit_axis(0.4, 0.9, (0.0, 1.0))
     ((0.986, 0.99), (0.1, 1.0))
@@ -206,7 +206,6 @@ def _build_chart(
     panels = list(dict.fromkeys(point["panel"] for point in points))
     series = list(dict.fromkeys(point["series"] for point in points))
     values = [point["mean"] for point in points]
-    # A share's axis fits its figures and says where it begins; no interval makes it wider.
     shares = {"accuracy": (0.0, 1.0), "auc": (0.0, 1.0), "r2": (-1.0, 1.0)}
     share = next((ends for each, ends in shares.items() if _TITLES[each] == title), None)
     if share:

@@ -1,7 +1,4 @@
-"""The pages of a sweep and of a comparison, each of which needs nothing else.
-
-Also here: a few runs side by side, which keys differ, and what each came to.
-"""
+"""Write the self-contained pages of a sweep and of a comparison of runs."""
 
 from __future__ import annotations
 
@@ -34,13 +31,13 @@ _NOT_COMPARED = {"run.out"}
 
 
 Table = list[tuple[str, list[str]]]
-"""Rows: a name, and its value for each run."""
+"""Rows with a name, and a value for each run."""
 
 
 def compare_runs(folders: Sequence[Path]) -> tuple[Table, Table]:
-    """The keys in which the runs' jobs differ, and what each run came to.
+    """Return the keys in which the runs' jobs differ, and each run's results.
 
-    RunFolderError, JobError: not two runs or more, or one is no run's folder.
+    Raises RunFolderError or JobError: fewer than two runs, or a folder without a run.
     """
     if len(folders) < 2:
         raise RunFolderError(f"Expected at least two runs to compare, got {len(folders)}.")
@@ -56,13 +53,13 @@ def compare_runs(folders: Sequence[Path]) -> tuple[Table, Table]:
 
 
 def list_run_names(folders: Sequence[Path]) -> list[str]:
-    """The folders' own names, or their paths where two are called alike."""
+    """Return the folders' names, or their paths if two names are equal."""
     names = [folder.resolve().name for folder in folders]
     return names if len(set(names)) == len(names) else [str(folder) for folder in folders]
 
 
 def format_difference_count(settings: Table) -> str:
-    """How many settings differ, as a heading."""
+    """Return the number of differing settings, as a heading."""
     if not settings:
         return "No setting differs"
     return f"{len(settings)} settings differ" if len(settings) > 1 else "One setting differs"
@@ -107,7 +104,7 @@ _MAX_ERRORS = 20
 
 
 def format_total_cost(rows: Sequence[Row]) -> str:
-    """What all runs would cost on real records, in a sentence."""
+    """Return what all runs would cost on real records, in a sentence."""
     good = [row for row in rows if row["status"] != "failed"]
     if not good:
         return "No run ended."
@@ -132,7 +129,7 @@ def write_page(
     *,
     title: str,
 ) -> Path:
-    """Writes a sweep's figures and table, and returns the page's path."""
+    """Write a sweep's figures and table, and return the page's path."""
     cells = summarise_rows(rows, axes)
     columns = [name for name in FIGURES if any(cell[name] is not None for cell in cells)]
     errors = [str(row["error"]) for row in rows if row["status"] == "failed"]
@@ -144,7 +141,6 @@ def write_page(
         runs=len(rows),
         failed=len(errors),
         cost=format_total_cost(rows),
-        # Drawn by vl-convert, which escapes what it is given.
         figures=[
             {"title": figure.title, "svg": Markup(figure.svg), "failed": figure.failed}  # noqa: S704
             for figure in figures
@@ -174,8 +170,7 @@ def _format_mean(mean: float | None, half: float | None) -> str:
 
 
 def write_comparison(runs: Sequence[Path], target: Path) -> Path:
-    """Writes a page with the runs side by side, as `compare_runs` has them, and returns its
-    path.
+    """Write a page with the runs side by side, as `compare_runs` returns them, and return its path.
     """
     settings, results = compare_runs(runs)
     tables = [(format_difference_count(settings), settings), ("What each came to", results)]

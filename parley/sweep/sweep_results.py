@@ -1,9 +1,9 @@
-"""What a sweep came to: a row a run, and for every cell the mean over its repetitions.
+"""Summarise a sweep: a row per run, and for each cell the mean over its repetitions.
 
-    half-width = t_{.975, n−1}·s/√n
+    half-width = t_{0.975, n−1}·s/√n
 
-is that of the 95 % interval of a mean of n repetitions (Student's t; none for n = 1). Repetitions
-differ in their noise; the split differs too where `data.seed` is swept.
+is the half-width of the 95 % interval of a mean of n repetitions (Student's t; none for n = 1).
+Repetitions differ in their noise. The split differs too if `data.seed` is swept.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ FIGURES = (
     "aggregated_r2",
     "aggregated_excess_loss",
 )
-"""Figures of which means are shown, all of simulations."""
+"""Metrics with means, all measured in simulations."""
 
 HALF_WIDTH = "{} ±95 %"
-"""The name of a figure's half-width."""
+"""Suffix of the name of a metric's half-width."""
 
 Row = dict[str, Any]
-"""A run: values of the axes, and figures by name. Or a cell, whose axes are its `values`."""
+"""A run: values of the axes, and metrics by name. Or a cell, with the axes as its `values`."""
 
 
 def summarise_rows(rows: Sequence[Row], axes: Sequence[str]) -> list[Row]:
-    """The rows by cell, in their order: the largest price, means and half-widths, and how many.
+    """Return the rows by cell, in order: the largest ε, means, half-widths, and number of runs.
 
     >>> row = {"privacy.epsilon": 1, "status": "complete", "epsilon": 1.0, "delta": 0.0}
     >>> (cell,) = summarise_rows([row | {"loss": x} for x in (1.0, 2.0, 3.0)], ["privacy.epsilon"])
@@ -77,22 +77,22 @@ def _summarise_cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
             None if spread is None else float(t.ppf(0.975, count - 1)) * spread
         )
         runs = max(runs, count)
-    # The status of those that didn't fail, where all have the same.
     status = found.pop() if len(found) == 1 else "mixed" if found else "failed"
     return cell | {"runs": runs, "failed": len(rows) - len(good), "status": status}
 
 
 def format_assumptions(rows: Sequence[Row]) -> str:
-    """What the ε of any of the runs rests on beyond its proof; an empty text is nothing."""
+    """Return the assumptions of any run's ε beyond its proof, or an empty text."""
     return "; ".join(dict.fromkeys(each for row in rows for each in row.get("assumptions", ())))
 
 
 def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:
-    """What all runs would cost on the same real records, at most: ε, δ, and by which account.
+    """Return the maximum cost of all runs on the same real records: ε, δ, and the account.
 
-    δ is Σδ. ε is the lower of Σε (basic composition) and what all of their releases together come
-    to by the accountants that are proved for them: Gaussians, for one, add up in μ². A run at two
-    positions of the grid is one.
+    δ is Σδ. ε is the lower of Σε (basic composition) and the cost of all releases together by the
+    accountants that are proved for them. For example, Gaussians add up in μ². A run at two
+    positions of
+    the grid counts once.
     """
     runs = {row["cell"]: row for row in rows if row["status"] != "failed"}
     good = list(runs.values())
@@ -113,7 +113,7 @@ def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:
 
 
 def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> None:
-    """Writes `results.parquet` (a row a run) and `summary.csv` (a row a cell)."""
+    """Write `results.parquet` (a row per run) and `summary.csv` (a row per cell)."""
     plain = [{name: value for name, value in row.items() if name != "spent"} for row in rows]
     plain = [row | {"assumptions": format_assumptions([row])} for row in plain]
     _build_frame(plain).write_parquet(folder / "results.parquet")
@@ -122,7 +122,7 @@ def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> Non
 
 
 def _build_frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """Plain columns: one of several kinds of values, or of lists, becomes text."""
+    """Return plain columns. A column with several kinds of values, or with lists, becomes text."""
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
@@ -137,6 +137,6 @@ def _build_frame(rows: Sequence[Row]) -> pl.DataFrame:
 
 
 def to_number(value: Any) -> float | None:
-    """A value of an axis as a number, None where it is none."""
+    """Return an axis value as a number, or None if it is not one."""
     number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
     return float(value) if number else None

@@ -1,8 +1,8 @@
-"""Runs the cells of a sweep: data prepared once, cells in processes of one thread each.
+"""Run the cells of a sweep: data prepared once, cells in processes of one thread each.
 
-The folder of a sweep holds `data/KEY` (prepared rows: as closed as the data), `cells/NAME` (a run
-folder and its row each), and the results. A cell that has its row is not run again, so that a sweep
-goes on after a kill; one that failed is tried again. `sweep` goes from its file to its page.
+A sweep's folder holds `data/KEY` (prepared rows, as confidential as the data), `cells/NAME` (a run
+folder and a row each), and the results. A cell that has its row is not run again, so a sweep
+resumes after a kill. A failed cell is run again. `run_sweep` does all from the file to the page.
 """
 
 from __future__ import annotations
@@ -38,14 +38,15 @@ _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "PO
 
 
 class SweepStopped(RuntimeError):
-    """A sweep that could not go on; what it ran is kept."""
+    """A sweep that could not continue. Finished cells are kept."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepProgress:
-    """How far a sweep is, in cells: of the done ones some were `kept` from before, some failed.
+    """Progress of a sweep, in cells. Of the done ones, some were `kept` from before and some
+    failed.
 
-    `row` is of the cell that ended last; None before the first.
+    `row` is the row of the cell that ended last, or None before the first.
     """
 
     done: int
@@ -62,7 +63,7 @@ def run_cells(
     workers: int,
     observe: Callable[[SweepProgress], None] = lambda progress: None,
 ) -> list[Row]:
-    """Runs what is not done yet, and gives the rows of all cells in their order.
+    """Run all unfinished cells, and return the rows of all cells in order.
 
     Raises:
         JobError: workers < 1, or an engine of other processes.
@@ -76,7 +77,6 @@ def run_cells(
                 "Expected run.engine = 'fast' and no privacy.ledger in a sweep: its cells are "
                 "simulations, and each has its own ledger."
             )
-    # Two positions of the grid may be one run: a method whose own settings win over the grid's.
     cells = {cell.name: cell for cell in sweep.cells}
     places = _locate_prepared_data(cells.values(), folder)
     rows: dict[str, Row] = {}
@@ -103,7 +103,7 @@ def run_cells(
 
 
 def _locate_prepared_data(cells: Iterable[SweepCell], folder: Path) -> dict[str, Path]:
-    """Where the prepared data of every cell are: in `run.prepared`, if the job names it."""
+    """Return the folder of each cell's prepared data: `run.prepared` if the job names it."""
     known, places = dict[tuple[str, str], Path](), {}
     for cell in cells:
         if (job := cell.job) is not None:
@@ -135,10 +135,9 @@ def _prepare_tasks(
     *,
     aggregated: bool,
 ) -> Iterator[CellTask]:
-    """The tasks of the cells, their data prepared; a cell without data fails into `rows`."""
+    """Prepare the data and return the cells' tasks. A cell without data fails into `rows`."""
     faults: dict[Path, str] = {}
     able = [(cell.job, cell) for cell in cells if cell.job is not None]
-    # One data set after the other, so that a process seldom maps another; a repetition of all
     # cells before the next one, so that what is there after a stop is balanced.
     for job, cell in sorted(able, key=lambda each: (compute_data_key(each[0]), each[1].repetition)):
         place = data_folders[cell.name]
@@ -158,7 +157,7 @@ def _prepare_tasks(
 
 
 def _prepare(job: Job, data_folder: Path, folder: Path) -> str:
-    """Why a job's data can't be prepared; empty where they are."""
+    """Return why a job's data cannot be prepared, or an empty text."""
     try:
         cache_rows_at(
             data_folder,
@@ -171,7 +170,7 @@ def _prepare(job: Job, data_folder: Path, folder: Path) -> str:
 
 
 def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, Row]]:
-    """Every task's name and row, as they end."""
+    """Yield each task's name and row, as they end."""
     others = set(multiprocessing.active_children())
     with _limit_threads():
         pool = ProcessPoolExecutor(
@@ -191,7 +190,6 @@ def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, R
                 "same command with fewer --workers goes on where it stopped."
             ) from error
         except BaseException:
-            # A cell has its row at its end, or none: those that run are begun again another time.
             for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
             raise
@@ -208,7 +206,7 @@ def _collect_ended(waiting: dict[Future[Row], CellTask]) -> Iterator[tuple[str, 
 
 @contextmanager
 def _limit_threads() -> Iterator[None]:
-    """Processes that are begun in here compute with one thread each."""
+    """Limit processes that start inside this context to one thread each."""
     before = {name: os.environ.get(name) for name in _ONE_THREAD}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     try:
@@ -223,9 +221,9 @@ def _limit_threads() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResult:
-    """What a sweep left: folder, page, a row a run, and what all would cost on real records.
+    """Result of a sweep: folder, page, a row per run, and the cost of all runs on real records.
 
-    `errors` are of the cells that failed, each once.
+    `errors` lists each error of the failed cells once.
     """
 
     folder: Path
@@ -235,7 +233,7 @@ class SweepResult:
     errors: tuple[str, ...]
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: how many runs, what they would cost, and the page."""
+        """Return the view in a notebook: the number of runs, their total cost, and the page."""
         failed = (
             f", {len(self.errors)} {format_noun(len(self.errors), 'kind')} of error"
             if self.errors
@@ -257,18 +255,18 @@ def run_sweep(
     most: int | None = MAX_CELLS,
     observe: Callable[[SweepProgress], None] = lambda progress: None,
 ) -> SweepResult:
-    """Runs the cells of a sweep file that are not done yet, and writes results, figures and page.
+    """Run the unfinished cells of a sweep file, and write results, figures and page.
 
     Args:
         out: folder of the results; default `sweeps/NAME`.
         overrides: `key=value` of the job that all cells share.
-        workers: processes; default one a core that this process may use.
-        most: cells that the sweep may have; None for any number.
+        workers: processes; default one per core that this process may use.
+        most: maximum number of cells; None for any number.
         observe: called after every cell.
 
     Raises:
-        JobError: a sweep that can't be read, or has more cells.
-        OSError: the folder can't be written.
+        JobError: the sweep is not valid, or has too many cells.
+        OSError: the folder cannot be written.
     """
     path = Path(file)
     sweep = load_sweep(path, overrides=overrides, max_cells=most)
