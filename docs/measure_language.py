@@ -1,6 +1,6 @@
 """Measure the language of docstrings, comments and pages. `tests/test_language.py` holds the caps.
 
-    python docs/measure_language.py
+python docs/measure_language.py
 """
 
 from __future__ import annotations

@@ -169,14 +169,14 @@ def _run_engine(
 
 
 def _run_in_process(job: Job | None, *, given: InMemoryData | None = None, **how: Any) -> RunResult:
-    """A simulation whose parties are all in this process."""
+    """Simulate with all parties in this process."""
     return simulate(job, load=partial(load_experiment, given=given), **how)
 
 
 def _run_on_ray(
     job: Job | None, *, resume: Path | None = None, given: InMemoryData | None = None, **how: Any
 ) -> RunResult:
-    """A simulation whose parties are dealt to workers of Ray."""
+    """Simulate with parties on workers of Ray."""
     from parley.deploy.ray_engine import open_ray_parties  # noqa: PLC0415 - start-up: an extra
 
     known = job if job is not None else RunFolder.open(resume or Path())[1]
@@ -211,7 +211,7 @@ class _ObserverGroup:
         self._observers = [*([] if observer is None else [observer]), *trackers]
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """Passes it to each."""
+        """Pass it to each observer."""
         for each in self._observers:
             each.started(job, plan, folder, done)
 
@@ -221,6 +221,6 @@ class _ObserverGroup:
             tell_stage(each, name)
 
     def round_done(self, line: RoundLine) -> None:
-        """Passes it to each."""
+        """Pass it to each observer."""
         for each in self._observers:
             each.round_done(line)

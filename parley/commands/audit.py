@@ -1,7 +1,4 @@
-"""`parley audit`: measure a job or a file of queries, or compute a bound from counts.
-
-Also here: the claims of a file of queries, batch by batch.
-"""
+"""`parley audit`: measure a job or a file of queries, or compute a bound from counts."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ from parley.simulations.audit.model_attacks import TRAININGS
 
 
 def is_query_file(path: Path | None) -> bool:
-    """Whether it is a file of queries."""
+    """Return whether it is a file of queries."""
     try:
         return path is not None and "session" in load_toml(path)
     except (OSError, tomllib.TOMLDecodeError):
@@ -47,7 +44,7 @@ def is_query_file(path: Path | None) -> bool:
 
 
 def build_query_targets(path: Path, *, seed: int | None) -> Iterator[AuditTarget]:
-    """Every batch of a file of queries."""
+    """Build a target per batch of a file of queries."""
     file = load_queries(path)
     given = {key: value for key, value in file.session.items() if key not in {"data", "schema"}}
     settings = parse_settings(given)
@@ -72,7 +69,7 @@ def build_query_targets(path: Path, *, seed: int | None) -> Iterator[AuditTarget
 
 
 REFUTED = 4
-"""Exit status where a claim was refuted, and confirmed to be."""
+"""Exit status if a claim was refuted, and the refutation confirmed."""
 
 
 class _JobFileOrCommand(TyperGroup):
@@ -196,7 +193,7 @@ def _run_audits(
     released: bool,
     own_records: bool,
 ) -> Iterator[AuditReport]:
-    """Of what a job releases at last, of its guarantees, or of batches of queries."""
+    """Audit a job's last release, its guarantees, or batches of queries."""
     if released:
         yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
         return
@@ -213,7 +210,7 @@ def _run_audits(
 
 
 def _is_on_released_model(attack: str, *, data: str, scores_leak: bool) -> bool:
-    """Whether attacks are on the released model."""
+    """Return whether attacks are on the released model."""
     if data not in {"synthetic", "job"}:
         raise click.UsageError(f"Expected --data synthetic or job, got {data!r}.")
     released = any(name in TRAININGS for name in _split_names(attack))

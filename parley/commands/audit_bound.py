@@ -50,7 +50,7 @@ def mu(
 
 
 def _add_guess_command(name: str, words: str) -> None:
-    """A command on the right guesses of one run's coins."""
+    """Add a command on the right guesses of one run's coins."""
 
     @bound_app.command(name, help=words)
     def command(
@@ -87,14 +87,14 @@ def factor(
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
-    """The noise's scale from its own size: presumes the shape of its law."""
+    """Bound ε by the noise's scale, from its measured size. Assumes its distribution's shape."""
     seen = {"law": law, "vectors": vectors, "dimension": dimension, "mean_norm": mean_norm}
     asked = {"sensitivity": sensitivity, "reach": reach, "confidence": confidence, "delta": delta}
     _print_bound("factor", as_json, residuals=seen, **asked)
 
 
 def _print_bound(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
-    """Prints a bound; a number that it refuses is wrong input."""
+    """Print a bound. A number that it refuses is wrong input."""
     try:
         seen: list[Any] = [audit_bounds.Hits.parse(each) for each in counts]
         if "residuals" in asked:

@@ -25,7 +25,7 @@ LedgerUrl = Annotated[
 
 
 class _IssueUnlessNamed(TyperGroup):
-    """What is no command's name is a run's folder."""
+    """A group whose first word is a run's folder unless it is the name of a command."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         known = args and args[0] in self.commands

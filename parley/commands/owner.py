@@ -54,7 +54,9 @@ def show_owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
 
 @owner_app.command("pending")
 def show_pending_jobs(folder: PartyDir, as_json: AsJson = False) -> None:
-    """What waits for a yes, and what each would compute and cost, as this party derives it."""
+    """Show the jobs that wait for a yes, and what each would compute and cost, as this party
+    derives it.
+    """
     with open_party(folder) as party:
         offers = party.list_requests()
     if as_json:
@@ -122,9 +124,9 @@ def serve_owner_page(
         int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0: any that is free.")
     ] = 0,
 ) -> None:
-    """A page in this machine's browser to see and decide the same; Ctrl-C ends it.
+    """Serve a page in this machine's browser to see and decide the same; Ctrl-C ends it.
 
-    Its address holds a secret: whoever has it can say yes. It is not opened by itself, since a
+    Its address holds a secret: anyone who has it can say yes. It is not opened by itself, since a
     browser's command line can be read by others on this machine.
     """
     with open_party(folder):  # what is wrong with the folder is said here

@@ -45,13 +45,13 @@ def predict_file(
     decimal: str | None = None,
     encoding: str | None = None,
 ) -> tuple[int, dict[str, int]]:
-    """Writes a line of predictions for every row of a file, in its order.
+    """Write a line of predictions for every row of a file, in its order.
 
     Args:
         source: CSV, .csv.gz, Parquet or .npz with the model's columns; other columns, the label
             among them, may be there or not.
         out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
-        keep: a column of the source to write first: what names the rows.
+        keep: a column of the source to write first, which names the rows.
         threshold: see `Model.predict`.
         separator, decimal, encoding: of a CSV; guessed if the schema's do not fit.
 
@@ -59,7 +59,7 @@ def predict_file(
         The number of rows, and how often each label was predicted (empty for ridge).
 
     Raises:
-        DataError: the file is not what the schema says: line or row, column, expected, got.
+        DataError: the file differs from the schema: line or row, column, expected, got.
     """
     model.check_threshold(threshold)
     if out.exists():
@@ -87,7 +87,7 @@ def predict_file(
 
 
 def _find_other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[DataError]:
-    """What else is wrong in the file's first rows, in columns that are there."""
+    """List the other faults in the file's first rows, in existing columns."""
     there = [name for name in model.schema.features if name not in missing]
     if not there:
         return []
@@ -179,7 +179,7 @@ def predict(
 
 
 def _round_up_epsilon(text: str) -> str:
-    """A file's ε, never less than it is; any other text as it stands."""
+    """Round up a file's ε. Return any other text unchanged."""
     try:
         return format_rounded_up(float(text), 4)
     except ValueError:

@@ -132,7 +132,7 @@ def query(
 
 
 def _print_query_plan(file: QueryFile) -> None:
-    """What every batch would release, in a session that leaves nothing behind."""
+    """Print what every batch would release, in a session that writes nothing."""
     file.session.pop("ledger", None)
     with (
         TemporaryDirectory(prefix="parley-plan-") as place,
@@ -145,7 +145,7 @@ def _print_query_plan(file: QueryFile) -> None:
 def _run_queries(
     file: QueryFile, out: Path | None, resume: Path | None, *, as_json: bool, verbose: bool
 ) -> None:
-    """What all of it costs; every batch, one after another; then the page of all answers."""
+    """Print the total cost, run every batch, and write the page of all answers."""
     with _open_session(file, out=out, resume=resume) as session:
         planned, answers, table = file.plan_batches(session), list[dict[str, Any]](), 0
         whole = format_cost(planned, session.totals.budget)

@@ -74,7 +74,7 @@ def run(
         raise JobError("Expected --resume RUN alone: the run continues with its own job.")
     request = build_run_request(job=job, overrides=overrides, **keys)
     if print_job:
-        typer.echo(render_job(request.job), nl=False)
+        typer.echo(render_job(request.job, every_form=True), nl=False)
         return
     canaries = 0 if audit is None else _parse_canaries(audit)
     from parley.run_job import run_request  # noqa: PLC0415 - start-up: --print-job runs nothing (.3 s)

@@ -26,7 +26,7 @@ _MAX_ROWS = 10**9
 def sample_table(
     model: Path, *, rows: int, seed: int, out: Path, own_models: tuple[str, ...] = ()
 ) -> dict[str, str]:
-    """Writes rows that the generator of a model file draws, as the schema in it reads them.
+    """Write rows that the generator of a model file draws, as its schema describes them.
 
     Args:
         model: a run's folder, or its `model.safetensors`; nothing else of the run is read.

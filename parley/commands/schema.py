@@ -27,7 +27,7 @@ from parley.terminal.terminal_screen import Screen, build_plain_table
 
 
 def print_inference(inferred: InferredSchema) -> None:
-    """To stderr: how the file is written, then a line or more for each column."""
+    """Print to stderr how the file is written, then a line or more for each column."""
     # Not cut to a width where nobody watches, so that a log has every word.
     console = Screen(stderr=True, soft_wrap=not sys.stderr.isatty())
     written = [
@@ -75,7 +75,7 @@ Query = Annotated[str, typer.Option(help="Of a database: the SELECT whose rows a
 
 
 def _expand_patterns(patterns: list[str], query: str) -> list[Path | SqlQuery]:
-    """The files, those of globs among them; or the query of a database."""
+    """Return the files, with those of globs, or the query of a database."""
     if len(patterns) == 1 and (query or is_database(patterns[0])):
         try:
             return [SqlQuery(database=patterns[0], query=query)]
@@ -91,7 +91,7 @@ def _expand_patterns(patterns: list[str], query: str) -> list[Path | SqlQuery]:
 
 
 def _find_common_glob(files: list[str]) -> str:
-    """The glob that names just these files; "GLOB" where there is none so simple."""
+    """Return the glob that matches exactly these files, or "GLOB" if there is no simple one."""
     # Of letters, no parts of a path: hospital-*.csv.
     begin, end = (commonprefix([each[::way] for each in files])[::way] for way in (1, -1))  # noqa: RUF071
     found = f"{begin}*{end}"

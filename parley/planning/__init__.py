@@ -1,1 +1,1 @@
-"""What a job would cost, before any data are read: `parley.plan` and `parley plan`."""
+"""Plan a job before any data are read: `parley.plan` and `parley plan`."""

@@ -1,4 +1,4 @@
-"""What a budget buys, before any data is touched: noise, ε by round, grid, alternatives."""
+"""Plan a job before any data are read: noise, ε by round, grid, alternatives."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ from parley.simulations.engine.sum_parameters import check_sum
 
 @dataclass(frozen=True, kw_only=True)
 class _Planned:
-    """A job that was planned from public facts alone."""
+    """A job planned from public facts only."""
 
     job: Job
     algorithm: Any
@@ -72,17 +72,17 @@ class _Planned:
 
     @property
     def release(self) -> ReleasePlan:
-        """The plan of every round."""
+        """Plan of every round."""
         return get_rounds_stage(self.stages).plan
 
     @property
     def stages_before_rounds(self) -> tuple[RunStage, ...]:
-        """What is released before the first round."""
+        """Releases before the first round."""
         return self.stages[: self.stages.index(get_rounds_stage(self.stages))]
 
 
 SECONDS_PER_STEP = 1.1
-"""What a secure sum of 50 real processes on one machine takes (docs/benchmarks-speed.md)."""
+"""Seconds of a secure sum of 50 real processes on one machine (docs/benchmarks-speed.md)."""
 
 
 def plan(
@@ -208,7 +208,7 @@ def _find_refusal(job: Job, stages: Sequence[RunStage]) -> str | None:
 
 
 def _plan_evaluation(stages: Sequence[RunStage]) -> PlannedEvaluation | None:
-    """The release after the rounds, if there is one."""
+    """Plan the release after the rounds, if there is one."""
     stage = next((each for each in stages if each.name == EVALUATION), None)
     if stage is None:
         return None
@@ -225,7 +225,7 @@ def _plan_evaluation(stages: Sequence[RunStage]) -> PlannedEvaluation | None:
 
 
 def _build_equal_federation(parties: int, records: int, *, schema: Schema) -> Federation:
-    """Parties of equal size, which is all that is public."""
+    """Build parties of equal size, because only that is public."""
     return Federation(
         parties=parties,
         min_records=records,
@@ -238,7 +238,7 @@ def _build_equal_federation(parties: int, records: int, *, schema: Schema) -> Fe
 
 
 def _plan_sum_noise(planned: _Planned) -> dict[str, Any]:
-    """What other calibrations, laws and federations would give."""
+    """Compute what other calibrations, noise distributions and federations would give."""
     job, release = planned.job, planned.release
     sensitivity = release.primary.sensitivity / planned.federation.parties
 
@@ -287,13 +287,13 @@ def _build_offer(mechanism: Mechanism, job: Job, *, growth: float) -> NoiseAlter
 
 
 def _choose_calibration(law: str, job: Job) -> str:
-    """The job's, or where it isn't proved for a law the tightest that is."""
+    """Return the job's calibration, or the tightest one that is proved for the distribution."""
     asked, proved = job.privacy.calibration, MECHANISMS[law].calibrations
     return asked if not proved or asked in proved else [*proved][-1]
 
 
 def _list_alternatives(planned: _Planned) -> list[SizeAlternative]:
-    """The chosen law's noise for other numbers of parties and records."""
+    """List the noise of the chosen distribution for other numbers of parties and records."""
     job, rows = planned.job, []
     for parties in _list_multiples(planned.federation.parties):
         for records in _list_multiples(planned.federation.min_records):
@@ -342,7 +342,7 @@ def _list_multiples(value: int) -> list[int]:
 
 
 def _plan_training(planned: _Planned) -> dict[str, Any]:
-    """How the parties train: rate, steps, noise multiplier, clips."""
+    """Plan the parties' training: rate, steps, noise multiplier, clips."""
     training, release = planned.algorithm.training, planned.release
     record = release.primary.unit is Unit.RECORD
     party = release.get_guarantee(Unit.PARTY)
@@ -369,7 +369,7 @@ def _plan_training(planned: _Planned) -> dict[str, Any]:
 
 
 def _plan_distributed(planned: _Planned) -> dict[str, Any]:
-    """The same for steps that are secure sums, and what T of them take."""
+    """Plan training with steps that are secure sums, and their time."""
     own = _plan_training(planned)["dp_sgd"]
     mechanism, training = planned.release.sampled_noises[0], planned.algorithm.training
     record = planned.release.primary.unit is Unit.RECORD
@@ -394,7 +394,7 @@ def _plan_distributed(planned: _Planned) -> dict[str, Any]:
 
 
 def _plan_tables(planned: _Planned) -> dict[str, Any]:
-    """Cells, and the noise of one beside the records that the average one holds."""
+    """Plan tables: their cells, a cell's noise, and the records that an average cell holds."""
     tables, federation = planned.algorithm, planned.federation
     columns = build_coded_columns(Schema.from_toml(federation.schema))
     widest = sorted(columns, key=lambda column: -column.size)[:3]
@@ -408,7 +408,9 @@ def _plan_tables(planned: _Planned) -> dict[str, Any]:
 
 
 def _plan_feature_sums(planned: _Planned) -> dict[str, Any]:
-    """Features of every class, and how long the noise on their mean is: a record's is 1 long."""
+    """Plan sums of features per class: the length of the noise on their mean, relative to one
+    record's.
+    """
     summed = planned.algorithm
     return _plan_synthetic(
         planned,
@@ -418,7 +420,7 @@ def _plan_feature_sums(planned: _Planned) -> dict[str, Any]:
 
 
 def _plan_synthetic(planned: _Planned, **more: Any) -> dict[str, Any]:
-    """The one release that synthetic records are made from."""
+    """Plan the single release that synthetic records are made from."""
     job, release = planned.job, planned.release
     noise = summarize_noise(job, release, release.primary, engine=job.run.engine)
     one = (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
@@ -439,9 +441,9 @@ _PLANNERS: dict[str, Callable[[_Planned], dict[str, Any]]] = {
     "tables": _plan_tables,
     "features": _plan_feature_sums,
 }
-"""What an outlook says beside the guarantees, by what an algorithm's form says of itself."""
+"""Functions that plan more than the guarantees, by a property of the algorithm's section."""
 
 
 def _compute_mu(event: PrivacyEvent) -> float:
-    """μ of the release of components: one Gaussian."""
+    """Compute μ of the release of components: one Gaussian."""
     return Composition.from_events([event]).mu or 0.0

@@ -1,7 +1,7 @@
-"""What a plan says of the simulation itself: memory, and seconds on this machine.
+"""Estimate a simulation's memory, and its seconds on this machine.
 
-Nothing is read. Seconds are measured: a few parties with made-up records go through one round's
-computation, and their time is taken times the number of parties.
+No data are read. Seconds are measured: a few parties with made-up records compute one round, and
+their time is multiplied by the number of parties.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from parley.simulations.data.public_shape import check_memory_limit, get_memory_
 
 _MIB = 1 << 20
 _PROCESS_MIB = {"linear": 150, "nothing": 150, "network": 350}
-"""MiB of the interpreter and libraries, by what is learned: torch is a large one."""
+"""MiB of the interpreter and libraries, by model type. torch is a large one."""
 _PARTY_BYTES = 1100
-"""Bytes of a party that a run takes beside its records: between 20,000 and 100,000 of them."""
+"""Bytes per party in addition to its records, measured between 20,000 and 100,000 parties."""
 _MAX_WORK = 10**8
-"""Of the parties that are timed: records times parameters times steps, a second or so."""
+"""Maximum work of the timed parties: records times parameters times steps, about a second."""
 
 
 def estimate_simulation(
     job: Job, algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
 ) -> PlannedSimulation | None:
-    """Memory and seconds; None where the parties are other processes.
+    """Estimate memory and seconds. Return None if the parties are other processes.
 
     Raises:
         JobError: the job states less memory than the records take.
@@ -73,7 +73,7 @@ def estimate_simulation(
 def _measure_seconds(
     algorithm: FederatedAlgorithm, release: ReleasePlan, federation: Federation
 ) -> float | None:
-    """Seconds of all parties' contributions and their encoding, by those of a few."""
+    """Measure a few parties' contributions and encoding; return the seconds of all parties."""
     known: Any = algorithm
     records, width = federation.min_records, algorithm.model.features
     attendance = getattr(known, "attendance", EVERYONE)

@@ -117,8 +117,7 @@ def read_row(folder: Path, *, name: str, data: str) -> Row | None:
 
 
 def _compute_world_key(job: Job) -> str:
-    """Return the settings that determine a world. For a rule's λ, these include the rule's inputs.
-    """
+    """Return the settings that determine a world, with the inputs of a rule for λ."""
     own = compute_data_key(job) + job.model.model_dump_json()
     return own if job.is_resolved else own + format_json(job.to_values())
 

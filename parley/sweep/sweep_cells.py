@@ -261,7 +261,11 @@ def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition:
         job = load_job(values=nested)
     except JobError as refused:
         error = str(refused)
-    text = render_job(job, comments=False) if job else encode_canonical_json([str(nested)])
+    text = (
+        render_job(job, comments=False, every_form=True)
+        if job
+        else encode_canonical_json([str(nested)])
+    )
     digest = hashlib.sha256(encode_canonical_json([text, repetition]).encode("ascii")).hexdigest()
     if job is not None:
         run = job.run.model_copy(update={"seed": int(digest[:15], 16)})

@@ -170,8 +170,7 @@ def _format_mean(mean: float | None, half: float | None) -> str:
 
 
 def write_comparison(runs: Sequence[Path], target: Path) -> Path:
-    """Write a page with the runs side by side, as `compare_runs` returns them, and return its path.
-    """
+    """Write a page with the runs side by side, from `compare_runs`, and return its path."""
     settings, results = compare_runs(runs)
     tables = [(format_difference_count(settings), settings), ("What each came to", results)]
     return write_template(

@@ -1,4 +1,4 @@
-"""How a deployment stands: its parties and runs, as lines or as a table that is kept up to date."""
+"""Format a deployment's status, its parties and runs, as lines or as a table that is updated."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RUNS_SHOWN = 8
 
 @dataclass(frozen=True, kw_only=True)
 class RunStatus:
-    """Where a run stands.
+    """Status of a run.
 
     Attributes:
-        party_states: where each of its parties stands (`parties.json`); empty once it has ended.
+        party_states: state of each party (`parties.json`); empty once the run has ended.
     """
 
     name: str
@@ -33,7 +33,7 @@ class RunStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class DeploymentStatus:
-    """Where a deployment stands."""
+    """Status of a deployment."""
 
     address: str
     deployment_id: str
@@ -42,7 +42,7 @@ class DeploymentStatus:
     duplicates: tuple[str, ...] = ()
 
     def format_lines(self) -> Iterator[str]:
-        """All of it as text."""
+        """Return the status as text."""
         yield f"Deployment at {self.address}, id {self.deployment_id}"
         for name in self.parties:
             yield f"  {name}: {self._format_connection(name)}"
@@ -56,7 +56,7 @@ class DeploymentStatus:
         return f"{state}, attends twice (was its key copied?)" if name in self.duplicates else state
 
     def build_table(self) -> Group:
-        """The parties, with what they do in the run that goes on, and the last runs."""
+        """Return the parties with their state in the current run, and the last runs."""
         board = next((run.party_states for run in reversed(self.runs) if run.party_states), {})
         doing = {party["name"]: party for party in board.get("parties", [])}
         parties = build_plain_table("party", "connection", "in the run", "reason")
@@ -80,13 +80,14 @@ class DeploymentStatus:
 def watch_status(
     fetch_status: Callable[[], DeploymentStatus], *, connection_error: type[Exception]
 ) -> NoReturn:
-    """Shows how a deployment stands, over and over, until it is interrupted.
+    """Show a deployment's status repeatedly, until it is interrupted.
 
-    On a terminal a table that is drawn again; elsewhere the lines, whenever they are others.
+    On a terminal this is a table that is redrawn. Elsewhere the lines are printed when they change.
 
     Args:
-        connection_error: what `fetch_status` raises where the server does not answer; it is then
-            asked again.
+        connection_error: raised by `fetch_status` if the server does not answer; the request is
+            then
+            repeated.
     """
     console = Screen()
     if not console.is_terminal:

@@ -1,7 +1,7 @@
-"""Lines about long work where no bar can be drawn: a log, a pipe, a service manager.
+"""Print lines about long work where no bar can be drawn: a log, a pipe, a service manager.
 
-One line every 30 s says which stage a run is in, how far it is, and whom it waits for. A line about
-a party that is missing comes after 5 s.
+One line every 30 s gives the stage of a run, its progress, and the parties that it waits for. A
+line about a missing party comes after 5 s.
 
     >>> moment = [0.0]
     >>> beats = Heartbeat(print, clock=lambda: moment[0])
@@ -25,7 +25,7 @@ _EVERY_S, _WAITING_S, _LOOK_S = 30.0, 5.0, 1.0
 
 
 class Heartbeat:
-    """What a run does now, said now and then.
+    """Reports the current work of a run from time to time.
 
     Args:
         say: Takes a line.
@@ -48,14 +48,14 @@ class Heartbeat:
         self._over = threading.Event()
 
     def note(self, stage: str, figures: str = "", *, waiting: str = "") -> None:
-        """Take what the run does now, how far it is, and whom it waits for."""
+        """Take the current stage of the run, its progress, and the parties that it waits for."""
         with self._lock:
             if waiting and waiting != self._waiting:
                 self._told, self._since = "", self._clock()
             self._stage, self._figures, self._waiting = stage, figures, waiting
 
     def emit_if_due(self) -> None:
-        """Say a line if one is due."""
+        """Print a line if one is due."""
         with self._lock:
             now = self._clock()
             first = self._waiting and not self._told and now - self._since >= _WAITING_S
@@ -82,7 +82,7 @@ class Heartbeat:
             self._say(line)
 
     def start(self) -> None:
-        """Beat in another thread until `stop`."""
+        """Report from another thread until `stop`."""
         threading.Thread(target=self._run_loop, daemon=True).start()
 
     def stop(self) -> None:
@@ -96,7 +96,7 @@ class Heartbeat:
 
 @contextmanager
 def say_working(command: str) -> Iterator[None]:
-    """Say on stderr every 30 s that a command works, while the block lasts."""
+    """Print on stderr every 30 s that a command is working, until the block ends."""
     if sys.stderr is None:  # a process without one: its lines would go to stdout
         yield
         return

@@ -1,4 +1,4 @@
-"""Ledgers at the command line, by file, run folder or URL: shown, checked, freed."""
+"""Show, verify and free ledgers at the command line, by file, run folder or URL."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ _LAST_ENTRIES = 200
 
 @dataclass(frozen=True, kw_only=True)
 class LedgerContent:
-    """What a ledger holds."""
+    """Content of a ledger."""
 
     datasets: tuple[BudgetAccount, ...]
     entries: tuple[RecordedEntry, ...]
     raises: tuple[dict[str, Any], ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
+        """Return plain JSON values."""
         return {
             "datasets": [totals.to_json() for totals in self.datasets],
             "entries": [entry.to_json() for entry in self.entries],
@@ -58,7 +58,7 @@ def _locate(location: str, ledger_url: str | None = None) -> str | Path:
 
 
 def _load_expected_head(location: str) -> ChainHead | None:
-    """The end of the log as the run's summary knew it: a rewritten log does not contain it."""
+    """Return the head of the log in the run's summary. A rewritten log does not contain it."""
     if "://" in location:
         return None
     try:
@@ -73,7 +73,7 @@ def _load_expected_head(location: str) -> ChainHead | None:
 
 
 def read_ledger(location: str) -> LedgerContent:
-    """A ledger's data sets and entries."""
+    """Return a ledger's data sets and entries."""
     with Ledger.open(_locate(location), create=False, read_only=True) as ledger:
         try:
             return LedgerContent(
@@ -89,7 +89,7 @@ def read_ledger(location: str) -> LedgerContent:
 
 
 def print_ledger(content: LedgerContent) -> None:
-    """A ledger: data sets with what is left, then the entries."""
+    """Print a ledger: data sets with what is left, then the entries."""
     console = Screen()
     for totals in content.datasets:
         budget, spent = totals.budget, totals.spent
@@ -137,7 +137,7 @@ def print_ledger(content: LedgerContent) -> None:
 
 
 def _build_release_table(entries: Iterable[RecordedEntry]) -> Table:
-    """One run's releases, one after another."""
+    """Return one run's releases as a table."""
     table = build_plain_table("party", "release", "unit", "state", "law", "ρ", "survivors")
     for recorded in entries:
         entry = recorded.entry
@@ -154,7 +154,7 @@ def _build_release_table(entries: Iterable[RecordedEntry]) -> Table:
 
 
 def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
-    """What one release with noise in shares comes to against each adversary; equal ones once."""
+    """Print the cost of a release with noise in shares per adversary; equal costs once."""
     texts: dict[str, None] = {}
     for entry in (recorded.entry for recorded in entries):
         rows = entry.facts.get("accounts", ())
@@ -182,11 +182,11 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
 
 
 def verify_ledger(location: str, *, ledger_url: str | None = None) -> tuple[list[str], int]:
-    """What is wrong with a ledger, and how many entries it has.
+    """Return the faults of a ledger, and its number of entries.
 
     Args:
-        location: its place, or the folder of a run, whose summary knew the log's end.
-        ledger_url: the place of a folder's ledger, where its user says it.
+        location: its location, or the folder of a run with a summary that has the log's head.
+        ledger_url: the location of a folder's ledger, if its user gives it.
     """
     with Ledger.open(_locate(location, ledger_url), create=False, read_only=True) as ledger:
         found = ledger.verify(anchor=_load_expected_head(location))
@@ -203,10 +203,10 @@ def raise_budget(
     epsilon: float | None,
     delta: float | None,
 ) -> tuple[DatasetBudget, DatasetBudget, int]:
-    """Raises a data set's budget on purpose: what it was, what it is, and how often it was raised.
+    """Raise a data set's budget, and return the old and new total and the number of raises.
 
     Raises:
-        LedgerConflict: no such budget, one that would shrink, no reason.
+        LedgerConflict: no such budget, one that would shrink, or no reason.
     """
     with Ledger.open(_locate(location), create=False) as ledger:
         ledger.check()
@@ -221,9 +221,10 @@ def raise_budget(
 
 
 def free_ledger(location: str, run_id: str) -> dict[str, int]:
-    """Gives back what a run that is gone still holds: budget → releases.
+    """Return the reserved releases of an ended run to its budgets: budget → releases.
 
-    It is safe for one that isn't: its further releases are checked against the budget one by one.
+    This is safe for a run that has not ended: each of its further releases is checked against the
+    budget.
     """
     with Ledger.open(_locate(location), create=False) as ledger:
         totals = ledger.list_accounts()

@@ -1,4 +1,4 @@
-"""What the terminal shows of a run while it runs: live progress."""
+"""Show live progress of a run in the terminal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _WAITING_WORDS = {
     "offline": "waiting for ",
     "waiting for approval": "waiting for the approval of ",
 }
-"""State of a party that keeps a run waiting → what is said of those in it."""
+"""State of a party that a run waits for → the words for parties in it."""
 
 
 _STAGES = {
@@ -66,7 +66,7 @@ class RunDisplay:
         verbose: bool = True,
         farewell: Callable[[KeyboardInterrupt], str] | None = None,
     ) -> None:
-        """A display; `farewell` says how a run that was interrupted goes on.
+        """Create a display; `farewell` explains how to resume an interrupted run.
 
         Args:
             verbose: Also print what the run will do before it starts.
@@ -140,7 +140,7 @@ class RunDisplay:
             )
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
-        """Shows what is about to happen."""
+        """Show what is about to happen."""
         self._folder = folder
         own, title = plan.primary, get_title(job.algorithm.kind)
         self._scopes = [guarantee_text.format_unit(of) for of in plan.guarantees]
@@ -186,7 +186,7 @@ class RunDisplay:
             )
 
     def stage(self, name: str, *, figures: str | None = None, waiting: str = "") -> None:
-        """Show what the run does now, and whom it waits for."""
+        """Show the current stage of the run, and the parties that it waits for."""
         if figures is not None:
             self._plain = figures
         text = _STAGES.get(name, "")
@@ -211,7 +211,7 @@ class RunDisplay:
         beats.note(f"round {self._done}/{self._rounds}", figures)
 
     def parties(self, board: dict[str, Any]) -> None:
-        """Shows where the parties of real processes stand: each of a few, else how many."""
+        """Show the states of the parties of real processes: each of a few, or how many."""
         parties = board["parties"]
         if len(parties) <= _MAX_PARTIES_SHOWN:
             shown = ", ".join(_format_party_status(party) for party in parties)
@@ -226,7 +226,7 @@ class RunDisplay:
                 self._console.print(f"{_format_party_status(party)}, {where}", style="yellow")
 
     def round_done(self, line: RoundLine) -> None:
-        """Moves the bar; loss and accuracy are marked as the simulation's."""
+        """Advance the bar. Loss and accuracy are marked as the simulation's."""
         figures = line.simulation_only
         if figures:
             accuracy = figures.get("accuracy")
@@ -253,7 +253,7 @@ class RunDisplay:
 
 
 class _MarkedProgress(Progress):
-    """A bar, and below it what its figures mean; both vanish when the run ends.
+    """A bar with a line below it that explains its ε. Both vanish when the run ends.
 
     Attributes:
         mark: the line below the bar; empty if the bar shows no ε.
@@ -269,7 +269,7 @@ class _MarkedProgress(Progress):
 
 
 class _RoundsColumn(MofNCompleteColumn):
-    """So many of so many rounds; nothing while there are none to count."""
+    """Number of rounds done, of all. Empty before rounds are counted."""
 
     def render(self, task: Task) -> Text:
         """Return the text of one task."""
@@ -277,12 +277,14 @@ class _RoundsColumn(MofNCompleteColumn):
 
 
 def _can_draw_bar(console: Screen) -> bool:
-    """Return whether a bar is seen: on a terminal that can move its cursor, whatever is forced."""
+    """Return whether a bar is visible: on a terminal that can move its cursor, even if colour is
+    forced.
+    """
     return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
 def format_waiting(parties: Sequence[Mapping[str, str]]) -> str:
-    """Return whom a run waits for, as "waiting for west"; empty if for nobody.
+    """Return the parties that a run waits for, as "waiting for west", or an empty text.
 
     >>> format_waiting([{"name": "west", "state": "offline"}, {"name": "east", "state": "online"}])
     'waiting for west'
@@ -301,6 +303,6 @@ def format_waiting(parties: Sequence[Mapping[str, str]]) -> str:
 
 
 def _format_party_status(party: dict[str, str]) -> str:
-    """A party's name and state; why, where it declined."""
+    """Return a party's name and state, and the reason if it declined."""
     reason = f" ({party['reason']})" if party["reason"] else ""
     return f"{party['name']} {party['state']}{reason}"

@@ -1,8 +1,4 @@
-"""What the terminal shows of a run that ended: what was measured, and its sections of facts.
-
-Also here: what the terminal shows of a plan: its sections of facts, and tables of what else could
-be.
-"""
+"""Print plans and ended runs in the terminal: short, or as sections of facts with tables."""
 
 from __future__ import annotations
 
@@ -49,7 +45,7 @@ def _print_lines(lines: Iterable[str]) -> None:
 
 
 def print_plan_summary(outlook: PlanSummary) -> None:
-    """A plan, as tables."""
+    """Print a plan as tables."""
     console = Screen()
     # Below this the tables' numbers would be cut; a narrow terminal wraps the lines instead.
     console.width = max(console.width, 88)
@@ -133,7 +129,7 @@ def _print_alternatives(
 
 
 def print_result(result: RunResult) -> None:
-    """The closing table."""
+    """Print the closing table."""
     console, summary = Screen(), result.summary
     if summary.status != "complete":
         console.print(to_one_line(result_text.format_status(summary)), style="yellow")
@@ -149,7 +145,7 @@ def print_result(result: RunResult) -> None:
 
 
 def build_section_table(sections: Iterable[summary_sections.SummarySection]) -> Table:
-    """A row each: its title and its brief facts; what was promised and paid stands out."""
+    """Return one row per section: title and brief facts. Promises and costs are emphasised."""
     table = build_plain_table("", "", header=False)
     for each in sections:
         style = "bold" if each.title in {"promise", "spent", "charged"} else ""
@@ -158,7 +154,7 @@ def build_section_table(sections: Iterable[summary_sections.SummarySection]) -> 
 
 
 def _print_measured(console: Screen, summary: RunSummary) -> None:
-    """What only a simulation may know."""
+    """Print what only a simulation can measure."""
     rows = (
         result_text.list_model_metrics(summary)
         + result_text.list_evaluation_metrics(summary)

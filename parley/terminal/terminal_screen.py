@@ -1,9 +1,7 @@
-"""The one way to what rich can do on a terminal: its own sequences, and nobody else's.
+"""Use rich on a terminal so that only rich's control sequences reach it.
 
-Text is text: no markup, no emoji by name. Whatever is shown is cleaned where it becomes part of a
-line, after every table, column and style; what steers the terminal is rich's alone.
-
-Also here: plain tables in which nothing is cut: what does not fit goes on in the next line.
+Text stays text: no markup, no emoji by name. All shown text is cleaned where it becomes part of a
+line, after tables, columns and styles. Plain tables wrap long cells and cut nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ from parley.safe_io.printable_text import guard_streams, to_printable
 def build_plain_table(
     *headings: str | Text, left: int | None = None, title: str | None = None, header: bool = True
 ) -> Table:
-    """A table without a frame.
+    """Return a table without a frame.
 
     Args:
-        left: so many of them hold words, the others numbers; None: all of them words.
+        left: number of columns with words, before those with numbers; None if all have words.
     """
     table = Table(
         title=title, title_justify="left", box=None, pad_edge=False, show_header=header,
@@ -40,7 +38,7 @@ def build_plain_table(
 
 
 class Screen(Console):
-    """A console for text that came from elsewhere."""
+    """A console for untrusted text."""
 
     def __init__(self, *, stderr: bool = False, **settings: Any) -> None:
         stream: Any = sys.stderr if stderr else sys.stdout
@@ -51,15 +49,15 @@ class Screen(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """The parts of what is shown, each clean."""
+        """Yield the clean parts of what is shown."""
         for part in super().render(renderable, options):
             yield part if part.control else Segment(to_printable(part.text), part.style)
 
 
 def guard_redirected() -> None:
-    """While rich draws something anew, it looks for sequences in what others write: none is left.
+    """Remove control sequences from other output while rich redraws and redirects the streams.
 
-    What it put in the place of the streams goes when it ends, and this with it.
+    The guard ends with rich's redirection.
     """
     if isinstance(sys.stderr, FileProxy):
         guard_streams()
