@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from parley.client.data.schema import Schema as Schema
     from parley.client.queries.filters.expressions import col as col
     from parley.completed_run import Run as Run
+    from parley.logistic_regression import LogisticRegression as LogisticRegression
     from parley.planning.plan_job import plan as plan
     from parley.prediction.model_loading import load_model as load_model
     from parley.run_job import run as run
@@ -36,11 +37,12 @@ if TYPE_CHECKING:
     from parley.sweep.sweep_runner import run_sweep as run_sweep
 
 __all__ = [
-    "Job", "Run", "Schema", "Session", "__version__", "audit_bounds", "col", "load_job",
-    "load_model", "plan", "run", "run_sweep",
+    "Job", "LogisticRegression", "Run", "Schema", "Session", "__version__", "audit_bounds", "col",
+    "load_job", "load_model", "plan", "run", "run_sweep",
 ]  # fmt: skip
 
 _HOMES = {
+    "LogisticRegression": "parley.logistic_regression",
     "Run": "parley.completed_run",
     "Schema": "parley.client.data.schema",
     "Session": "parley.analytics.session",
