@@ -54,7 +54,7 @@ class Composition:
             check_whole("count", count, 1)
         check_whole("count", self.releases, 1 if self.counts else 0)
         if type(self.sampler_distance) is not Fraction or self.sampler_distance.numerator < 0:
-            raise ValueError(f"Expected slack: Fraction ≥ 0, got {self.sampler_distance!r}.")
+            raise ValueError(f"Expected a Fraction ≥ 0 as slack, got {self.sampler_distance!r}.")
         relations = {event.neighbouring for event in self.counts if isinstance(event, Step)}
         if len(relations) > 1:
             raise ValueError(f"Expected one neighbouring relation, got {sorted(relations)}.")
@@ -101,7 +101,7 @@ class Composition:
         for leaf, times in event.iterate_leaves():
             counts[leaf] = counts.get(leaf, 0) - times
         if min(counts.values(), default=0) < 0 or self.releases < 1:
-            raise ValueError(f"Expected a release among those composed, got {event!r}.")
+            raise ValueError(f"Expected a release of this composition, got {event!r}.")
         return Composition(
             counts=MappingProxyType({leaf: n for leaf, n in counts.items() if n}),
             sampler_distance=self.sampler_distance - event.sampler_distance,
@@ -145,7 +145,7 @@ class Composition:
         """Return ε by the named accountant; ∞ if it finds none."""
         check_delta(delta)
         if not ACCOUNTANTS[accountant].supports(self.counts):
-            raise ValueError(f"Expected an accountant of these events, got {accountant!r}.")
+            raise ValueError(f"Expected an accountant for these events, got {accountant!r}.")
         return self._add_sampler_delta(accountant, delta)
 
     def compute_sampler_delta(self, epsilon: float) -> float:
@@ -205,7 +205,7 @@ class Composition:
                 raise ValueError(f"Expected the keys event and count of an item, got {came}.")
             counts[parse_event(item["event"])] = check_whole("count", item["count"], 1)
         if len(counts) != len(values["events"]):
-            raise ValueError("Expected every event once in a composition, got one twice.")
+            raise ValueError("Expected each event once in a composition, got one twice.")
         return cls(
             counts=MappingProxyType(counts),
             sampler_distance=parse_fraction("slack", values["slack"]),

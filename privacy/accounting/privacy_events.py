@@ -259,7 +259,7 @@ class Approximate(PrivacyEvent):
         if any(isinstance(leaf, Pure) and count > 1 for leaf, count in self.event.iterate_leaves()):
             # Its distance would cover several events at once
             # (`accountants.compute_sampler_epsilon`).
-            raise ValueError("Expected one pure event within a distance, got it repeated.")
+            raise ValueError("Expected one pure event within a distance, got a repeated one.")
 
     @cached_property
     def sampler_distance(self) -> Fraction:
@@ -302,7 +302,7 @@ class PlannedSteps(PrivacyEvent):
         _check_number("mu", self.mu)
         _check_number("delta", self.delta)
         if not all(isinstance(leaf, Step) for leaf, _ in self.event.iterate_leaves()):
-            raise ValueError(f"Expected steps of DP-SGD that are planned, got {self.event!r}.")
+            raise ValueError(f"Expected planned steps of DP-SGD, got {self.event!r}.")
 
     @property
     def releases(self) -> int:

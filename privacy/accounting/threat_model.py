@@ -78,8 +78,8 @@ class Adversary(_WordedEnum):
 
     READERS = (
         "readers",
-        "whoever sees what was released",
-        "whoever sees what was released, if everyone else is honest",
+        "anyone who sees what was released",
+        "anyone who sees what was released, if everyone else is honest",
     )
     """Readers of the releases, if everyone else is honest, such as a server that adds the noise."""
 
@@ -142,7 +142,7 @@ class NoisePoint:
 
     def __post_init__(self) -> None:
         if self.divided and not self.in_contributions:
-            raise ValueError(f"Expected noise that is divided to be drawn by parties: {self.name}.")
+            raise ValueError(f"Expected divided noise to be drawn by parties, got {self.name}.")
         strength = list(Adversary).index
         if strength(self.adversary) > strength(self._strongest):
             raise ValueError(
@@ -180,36 +180,36 @@ NOISE_POINTS: dict[str, NoisePoint] = {
         NoisePoint(
             name="server",
             adversary=Adversary.READERS,
-            added_by="a trusted server, which sees the sum before it adds it",
+            added_by="a trusted server, which sees the sum before it adds the noise",
             server_sees="the bare sum of each round, before it adds the noise",
-            sentence="The server adds it once a round, to the integer sum, before it decodes "
-            "anything.",
-            holds="The noise is added where the sum is: for a moment the server holds the sum "
-            "without noise. The guarantee is against everyone who sees the models, not against a "
-            "server that looks at, keeps or passes on that sum, or adds less noise than agreed.",
-            dropouts="The noise on the sum doesn't depend on who dropped out: with fewer parties "
-            "in the sum the average is noisier, never less private.",
+            sentence="The server adds the noise once per round, to the integer sum, before "
+            "decoding it.",
+            holds="The server adds the noise, so for a moment it holds the sum without noise. The "
+            "guarantee holds against everyone who sees the models, not against a server that looks "
+            "at, keeps or passes on that sum, or adds less noise than agreed.",
+            dropouts="The noise on the sum doesn't depend on which parties dropped out: with fewer "
+            "parties in the sum the average is noisier, never less private.",
         ),
         NoisePoint(
             name="share",
             adversary=Adversary.COLLUDERS,
             in_contributions=True,
             divided=True,
-            added_by="the parties, each a share of it before it masks",
-            server_sees="masked integers of each party; of each round the sum with all shares of "
+            added_by="the parties: each adds a share before masking",
+            server_sees="masked integers of each party; the sum of each round with all shares of "
             "the noise",
-            sentence="Each party adds a share of it, so that nobody ever holds the bare sum.",
+            sentence="Each party adds a share of the noise, so no one ever holds the bare sum.",
             holds="Enough parties are honest: each adds its share of the noise, and the shares of "
-            "the least number of honest survivors make up the whole.",
+            "the minimum number of honest survivors make up all of it.",
         ),
         NoisePoint(
             name="party",
             adversary=Adversary.OTHERS,
             in_contributions=True,
             added_by="each party",
-            server_sees="masked integers of each party; sums of contributions that carry noise "
-            "already",
-            sentence="Each party adds it to its own contribution, before that leaves.",
+            server_sees="masked integers of each party; sums of contributions that already "
+            "contain noise",
+            sentence="Each party adds the noise to its own contribution before sending it.",
             holds="Each party adds its own noise, so the guarantee holds against the server too.",
         ),
     )

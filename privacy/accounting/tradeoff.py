@@ -88,7 +88,7 @@ def compute_gaussian_power(alpha: float, *, mu: float, distance: float = 0.0) ->
     """
     _check_rate(alpha)
     if min(mu, distance) < 0:
-        raise ValueError(f"Expected μ and slack >= 0, got {mu}, {distance}.")
+        raise ValueError(f"Expected μ and distance >= 0, got {mu}, {distance}.")
     more = min(1.0, alpha + distance)
     found = float(ndtr(ndtri(more) + mu)) * (1 + 1e-12)
     return min(1.0, found + distance)
@@ -113,7 +113,7 @@ def compute_renyi_power(alpha: float, *, rho: float, distance: float = 0.0) -> f
     """
     _check_rate(alpha)
     if min(rho, distance) < 0:
-        raise ValueError(f"Expected ρ and slack >= 0, got {rho}, {distance}.")
+        raise ValueError(f"Expected ρ and distance >= 0, got {rho}, {distance}.")
     guess = min(1.0, alpha + distance)
     low, high = guess, 1.0
     if not 0 < guess < 1:
@@ -217,4 +217,4 @@ def compute_group_epsilon(spent: Composition, delta: float, members: int) -> flo
 
 def _check_rate(alpha: float) -> None:
     if not 0 <= alpha <= 1:
-        raise ValueError(f"Expected a rate of false alarms from 0 to 1, got {alpha}.")
+        raise ValueError(f"Expected a false-alarm rate from 0 to 1, got {alpha}.")

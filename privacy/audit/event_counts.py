@@ -37,7 +37,7 @@ class Hits:
     def __post_init__(self) -> None:
         if self.trials < 1 or not 0 <= self.hits <= self.trials:
             raise ValueError(
-                f"Expected 0 <= hits <= trials with a trial at least, got {self.hits} of "
+                f"Expected 0 <= hits <= trials and at least one trial, got {self.hits} of "
                 f"{self.trials}."
             )
 

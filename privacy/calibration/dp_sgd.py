@@ -82,7 +82,7 @@ def calibrate_steps(
     left = _compute_steps_delta(epsilon, delta, slack)
     coins, incomplete = divmod(steps, together)
     if incomplete:
-        raise ValueError(f"Expected whole blocks of {together} steps, got {steps}.")
+        raise ValueError(f"Expected a multiple of {together} steps, got {steps}.")
     if probability < 1:
         _check_needs_noise(probability, coins, left, delta, parts=f"{coins} sums")
     else:
@@ -120,7 +120,7 @@ def calibrate_steps(
         low, high = high, high * 2
         if high > 1e6:
             raise ValueError(
-                f"Expected an epsilon that some noise multiplier up to 10⁶ gives, got "
+                f"Expected an epsilon that a noise multiplier up to 10⁶ can reach, got "
                 f"{format_exact(epsilon)} for {steps} steps at sampling rate {sampling_rate:g}."
             )
     high = _find_least_sigma(lambda sigma: not above(sigma), low, high, 0.05)
@@ -136,9 +136,8 @@ def _compute_steps_delta(epsilon: float, delta: float, slack: float) -> float:
         most = math.log(delta / slack - 1) if delta > 2 * slack else 0.0
         raise ValueError(
             f"Expected epsilon below {format_rounded_down(most, 3)} at delta = "
-            f"{format_exact(delta)}, got {format_exact(epsilon)}: (1 + e^ε) times the "
-            f"{format_rounded_up(slack, 3)} by which sampled noise may differ from its law has to "
-            "stay below delta."
+            f"{format_exact(delta)}, got {format_exact(epsilon)}: delta must exceed (1 + e^ε) "
+            f"times the distance of the sampled noise from its law, {format_rounded_up(slack, 3)}."
         )
     return left
 

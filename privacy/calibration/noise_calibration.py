@@ -129,7 +129,7 @@ def _compute_checked_mu(epsilon: float, delta: float) -> float:
         raise CalibrationError(
             f"Expected epsilon ≤ {format_rounded_down(compute_as_printed_limit(delta))} for the "
             f"as-printed calibration at delta = {format_exact(delta)}, got "
-            f"{format_exact(epsilon)}: it would truly cost {format_rounded_up(truth)}."
+            f"{format_exact(epsilon)}: its true cost is {format_rounded_up(truth)}."
         )
     return mu
 
@@ -252,7 +252,7 @@ def _calibrate_by_sigma(
         expected = f"delta > {format_rounded_up(taken, 3)}" if taken < 1 else "a smaller epsilon"
         raise CalibrationError(
             f"Expected {expected}, got epsilon = {format_exact(need.epsilon)} and delta = "
-            f"{format_exact(need.delta)}: the sampler of {kind.law} takes "
+            f"{format_exact(need.delta)}: the sampler of {kind.law} uses "
             f"{'that much' if taken < 1 else 'more than any delta at this epsilon'} "
             f"in {need.rounds} rounds of {need.dimension} coordinates."
         )
@@ -294,7 +294,7 @@ def _calibrate_by_epsilon(kind: type[LaplaceLaw], _: str, need: _CalibrationRequ
     if not 0 < mechanism.scale < math.inf:
         raise CalibrationError(
             f"Expected a finite scale, got {mechanism.scale} from sensitivity "
-            f"{need.sensitivity:g} and epsilon {format_rounded_up(share)} a round."
+            f"{need.sensitivity:g} and epsilon {format_rounded_up(share)} per round."
         )
     taken = need.compose_rounds(mechanism).compute_sampler_delta(need.epsilon)
     stated = compute_stated_delta(kind.law, need.delta)
@@ -302,7 +302,7 @@ def _calibrate_by_epsilon(kind: type[LaplaceLaw], _: str, need: _CalibrationRequ
         raise CalibrationError(
             f"Expected delta ≥ {format_rounded_up(min(taken, 1.0), 3)}, got "
             f"{format_exact(stated)}: at "
-            f"epsilon = {format_exact(need.epsilon)} the sampler of {kind.law} takes that much in "
+            f"epsilon = {format_exact(need.epsilon)} the sampler of {kind.law} uses that much in "
             f"{need.rounds} rounds of {need.dimension} coordinates."
         )
     return mechanism

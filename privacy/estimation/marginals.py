@@ -121,7 +121,7 @@ class TableOverlaps:
         """Return the least-squares tables in the overlaps' shapes; `total` only if public."""
         if (total is not None) != self.public or len(tables) != len(self.shapes):
             raise ValueError(
-                f"Expected {len(self.shapes)} tables, and a total where it is public alone, got "
+                f"Expected {len(self.shapes)} tables, and a total only if it is public, got "
                 f"{len(tables)} and {total}."
             )
         place = {column: k for k, column in enumerate(self.sizes)}
@@ -168,7 +168,7 @@ def project_onto_simplex(values: ArrayLike, *, total: float) -> NDArray[np.float
     """
     given = np.asarray(values, dtype=np.float64)
     if given.ndim != 1 or not len(given):
-        raise ValueError(f"Expected at least one value in a row, got shape {given.shape}.")
+        raise ValueError(f"Expected a vector of at least one value, got shape {given.shape}.")
     if not 0 <= total < math.inf:
         raise ValueError(f"Expected a finite total ≥ 0, got {total}.")
     if total == 0:

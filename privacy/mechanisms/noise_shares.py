@@ -64,8 +64,8 @@ def get_shared_law(mechanism: Mechanism) -> SharedLaw:
     if law is None:
         raise ValueError(
             f"Expected a noise law that is split into shares, of {', '.join(SHARED_LAWS)}, got "
-            f"{mechanism.law}: choose one of them, or privacy.noise-point = 'server', which trusts "
-            "the server with the bare sum."
+            f"{mechanism.law}. Choose one of them, or set privacy.noise-point = 'server', which "
+            "trusts the server with the bare sum."
         )
     return law
 
@@ -88,8 +88,8 @@ class Shares(ShareSplit):
         if not 0 <= colluders < least:
             raise ValueError(
                 f"Expected fewer colluders than the {least} survivors of a sum, got {colluders}: "
-                "who colludes knows its own share, and no noise would be left. A smaller "
-                "secure-aggregation.corrupt or a larger min-survivors helps."
+                "a colluder knows its own share, and no noise would be left. Set a smaller "
+                "secure-aggregation.corrupt or a larger min-survivors."
             )
         honest = least - colluders
         return cls(
@@ -126,18 +126,18 @@ class Shares(ShareSplit):
             )
         if not self.ring_unit <= law.coarsest:
             raise ValueError(
-                f"Expected at most {law.coarsest:g} fine units to a ring unit with "
+                f"Expected at most {law.coarsest:g} fine units per ring unit with "
                 f"{mechanism.law} in shares, got {self.ring_unit:g}: the ring is too coarse for "
-                "noise as large as this. A larger epsilon, or parties with more records, help."
+                "so much noise. Use a larger epsilon or parties with more records."
             )
         own = self.scale / self.ring_unit
         if law.floor and not own >= law.floor:
             finer = math.ceil(math.log2(law.floor / own))
             raise ValueError(
-                f"Expected a share of at least {law.floor:g} ring units, got {own:.4g}: its sum "
-                f"with others would not be {mechanism.law} noise. A grid 2^{max(finer, 1)} times "
-                "as fine gives it: secure-aggregation.scale-bits larger by "
-                f"{max(finer, 1)}, or 'auto'."
+                f"Expected a share of at least {law.floor:g} ring units, got {own:.4g}: the sum of "
+                f"such shares would not be {mechanism.law} noise. Use a grid 2^{max(finer, 1)} "
+                f"times as fine: raise secure-aggregation.scale-bits by {max(finer, 1)}, or set "
+                "'auto'."
             )
 
     def build_event(self, mechanism: Mechanism) -> PrivacyEvent:
@@ -172,7 +172,7 @@ class Shares(ShareSplit):
         Rows that share a stream draw from it together.
         """
         if len(streams) != len(vectors):
-            raise ValueError(f"Expected {len(vectors)} streams, one a row, got {len(streams)}.")
+            raise ValueError(f"Expected {len(vectors)} streams, one per row, got {len(streams)}.")
         get_shared_law(mechanism).add(self, mechanism, vectors, streams)
 
     def add_summed(
@@ -185,7 +185,7 @@ class Shares(ShareSplit):
         − 1)/12.
         """
         if count < 1:
-            raise ValueError(f"Expected count ≥ 1 shares to deal, got {count}.")
+            raise ValueError(f"Expected at least 1 share to add, got {count}.")
         get_shared_law(mechanism).add_summed(self, mechanism, total, count, stream)
 
     def round_to_ring(self, vectors: Integers) -> Integers:

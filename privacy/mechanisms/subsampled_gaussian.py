@@ -181,7 +181,7 @@ class SampledGaussian(SampledNoise):
         """Return one plain sentence about the noise."""
         batches, who = "the sum over all parties", "all parties"
         if self.attendance < 1:
-            who = f"parties that are in it with p = {self.attendance:g} each"
+            who = f"parties that take part with p = {self.attendance:g} each"
             batches = f"the sum over {who}"
         if self.sampling_rate < 1 and not self.hidden:
             batches = (
@@ -227,7 +227,7 @@ class PartySteps(TrainingNoise):
                 f"with {self.neighbouring} neighbours, got {self.sensitivity}."
             )
         if self.parameters < 1:
-            raise ValueError("Expected a coordinate beside the clipped fraction, got none.")
+            raise ValueError("Expected a coordinate in addition to the clipped fraction, got none.")
         # This also checks the share.
         check_positive("the noise multiplier of gradients", self.gradient_multiplier)
 
@@ -299,4 +299,4 @@ class PartySteps(TrainingNoise):
         deviation = (
             compute_count_deviation(self.noise_multiplier, self.clipped_share, self.steps) / 2
         )
-        return f"{sums}, and of {deviation:.6g} on how many were clipped, in every party."
+        return f"{sums}, and of {deviation:.6g} on the number of clipped gradients, in every party."

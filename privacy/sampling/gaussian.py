@@ -130,7 +130,7 @@ def add_rounded_gaussian_rows(
     sigma, survival = _build_survival(sigma)
     rows, dimension = values.shape
     if len(streams) != rows:
-        raise ValueError(f"Expected {rows} streams, one a row, got {len(streams)}.")
+        raise ValueError(f"Expected {rows} streams, one per row, got {len(streams)}.")
     for part in iterate_chunks(rows, dimension):
         own = streams[part]
         if len(own) == 1:  # a long row is drawn part by part

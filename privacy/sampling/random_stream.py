@@ -159,7 +159,7 @@ class Randomness:
         if self.seeded and not seeded:
             raise ValueError(
                 "Expected randomness from entropy for a plan that is not seeded, got a seed: the "
-                "noise of a real release could be drawn again."
+                "noise of a real release could be computed again."
             )
 
     def open_server_noise(self, round_number: int, step: int = 1) -> NoiseStream:

@@ -132,7 +132,7 @@ def test_model_and_report_say_whom_the_components_noise_protects_from(tmp_path) 
         statement = model.metadata()["parley.statement"]
     assert "one release of the parties' second moments before round 1" in statement
     assert "added by a trusted server" in statement
-    assert "against whoever sees what was released, if everyone else is honest" in statement
+    assert "against anyone who sees what was released, if everyone else is honest" in statement
     page = render(tmp_path / "r")
     assert "the guarantee holds against the server too" in page
     assert "The principal components, released once before round 1, are the exception" in page

@@ -61,7 +61,7 @@ def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     offline = verify_certificate(file)
     assert any("name the run's folder" in line for line in offline.unchecked)
     assert any("whose key" in line for line in offline.unchecked)
-    assert any("against whoever sees what was released" in line for line in offline.unchecked)
+    assert any("against anyone who sees what was released" in line for line in offline.unchecked)
     assert str(result.folder) not in certificate.to_text()
 
 

@@ -13,7 +13,7 @@ QUICK = [
     *("--trials", "600", "--seed", "4"),
     *("--set", "algorithm.rounds=1", "--set", "privacy.noise-point=server"),
 ]
-READERS = "record, replace-one, against whoever sees what was released"
+READERS = "record, replace-one, against anyone who sees what was released"
 
 
 def call(*words):

@@ -149,7 +149,10 @@ def other_guarantee(point):
 
 @pytest.mark.parametrize(
     ("point", "where"),
-    [("server", "The noise is added where the sum is"), ("share", "Enough parties are honest")],
+    [
+        ("server", "The server adds the noise, so for a moment"),
+        ("share", "Enough parties are honest"),
+    ],
 )
 def test_a_record_that_is_charged_by_the_noise_on_the_sum_is_told_whom_that_holds_against(
     tmp_path, point, where

@@ -176,5 +176,5 @@ def test_calibration_refuses_what_delta_alone_would_cover_and_broken_blocks() ->
         calibrate_steps(**asked, delta=2e-4, probability=1e-4)
     # Far from what RDP says, where the search begins.
     assert 0 < calibrate_steps(**asked, delta=1.8e-4, probability=1e-4) < 1
-    with pytest.raises(ValueError, match="whole blocks of 3"):
+    with pytest.raises(ValueError, match="a multiple of 3"):
         calibrate_steps(**asked, delta=1e-5, probability=0.1, together=3)

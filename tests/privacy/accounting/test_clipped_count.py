@@ -64,7 +64,7 @@ def test_steps_with_a_count_are_charged_as_steps_without_and_add_more_noise() ->
     assert float(counted.event().sampler_distance) >= compute_rounded_distance(100 * 50 + 1)
     assert counted.scale == pytest.approx(2 * plain.scale)
     assert counted.expected_norm() == pytest.approx(10 * counted.scale)
-    assert "how many were clipped" in counted.describe()
+    assert "the number of clipped gradients" in counted.describe()
     assert plain.scale == 4.0
     assert compute_gradient_multiplier(4.0, 0.0) == 4.0
 
@@ -80,7 +80,7 @@ def test_a_share_out_of_its_range_is_refused(share) -> None:
 def test_a_count_without_a_share_or_a_sum_is_refused() -> None:
     with pytest.raises(ValueError, match="share > 0"):
         compute_count_deviation(1.0, 0.0, 3)
-    with pytest.raises(ValueError, match="beside the clipped fraction"):
+    with pytest.raises(ValueError, match="in addition to the clipped fraction"):
         PartySteps(
             sensitivity=1.0,
             dimension=1,

@@ -309,7 +309,7 @@ def test_a_scale_out_of_range_is_refused_with_the_number(scale: float) -> None:
         (lambda stream: draw_negative_binomial(1.0, 0, 3, stream), "divisor ≥ 1, got 0"),
         (
             lambda stream: add_rounded_gaussian_rows(np.zeros((3, 2)), 1.0, [stream]),
-            "3 streams, one a row, got 1",
+            "3 streams, one per row, got 1",
         ),
     ],
 )

@@ -104,7 +104,7 @@ def test_the_command_line_takes_canaries_and_refuses_what_are_none(tmp_path):
     assert "self-audit ε ≥ " in said
     for words in (
         "with 95 % confidence (per record; neighbours differ by replacing one record; against "
-        "whoever sees what was released); claimed against them: ε = ",
+        "anyone who sees what was released); claimed against them: ε = ",
         "guesses right, of 50 coins (which of two records each was)",
         "a lower bound, not an estimate",
     ):
