@@ -30,12 +30,12 @@ from parley.server.jobs.external_references import find_code_references
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import JobUnaffordable, build_budgets, check_affordable
+from parley.server.planning.budget_check import JobUnaffordable, build_budgets
 from parley.server.planning.job_planner import build_model
 from parley.server.planning.noise_scale import calibrate_mechanism
 from parley.server.planning.principal_components import load_public_components
 from parley.server.planning.run_stages import EVALUATION, RunStage, get_rounds_stage
-from parley.server.planning.stage_planner import plan_stages
+from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.data_budgets import load_data_accounts
 from parley.server.records.guarantees import (
     build_planned_guarantee,
@@ -161,7 +161,7 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> PlanSumma
     if job.model.components_file:
         load_public_components(job, features=features)  # refused here if they do not fit
     check_sum(job, release)
-    refusal = _find_refusal(job, stages)
+    refusal = _find_refusal(planned, model, features)
     facts = {
         "algorithm": get_public_name(job.algorithm.kind),
         "algorithm_title": get_algorithm_spec(job.algorithm.kind).title,
@@ -198,10 +198,12 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> PlanSumma
     return PlanSummary.model_validate(facts | rest | more(planned))
 
 
-def _find_refusal(job: Job, stages: Sequence[RunStage]) -> str | None:
+def _find_refusal(planned: _Planned, model: Any, features: int) -> str | None:
     """Return why a run would refuse the job for what it costs; None if it would not."""
+    job, stages = planned.job, planned.stages
+    budgets = build_budgets(job, planned.release, "planned")
     try:
-        check_affordable(job, stages, build_budgets(job, get_rounds_stage(stages).plan, "planned"))
+        check_cost(job, stages, budgets, model, federation=planned.federation, features=features)
     except JobUnaffordable as error:
         return str(error)
     return None

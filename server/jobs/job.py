@@ -118,6 +118,12 @@ class Job(JobSection):
                 "Expected data.test-fraction with data.blocks and evaluation.kind = "
                 "'federated', got a test-source: its records are in no block."
             )
+        reserved = privacy.reserved_delta
+        if reserved != "auto" and not reserved < max(privacy.delta, 1e-300):
+            raise ValueError(
+                f"Expected privacy.reserved-delta below privacy.delta = {privacy.delta:g}, got "
+                f"{reserved:g}."
+            )
         if self.data.partition == "sizes" and not self.data.has_several_files:
             self._check_stated_sizes()
         if not self.run.is_one_process:

@@ -41,7 +41,18 @@ _log = logging.getLogger("parley.budgets")
 
 
 class JobUnaffordable(JobError):
-    """A job that costs more than its own budget, even if nothing else was spent."""
+    """A job that costs more than its own budgets, even if they were unspent.
+
+    Attributes:
+        cheaper: settings that may make it cheaper, all together.
+        accepted: settings that accept its cost, all together; empty if it has no finite one.
+    """
+
+    def __init__(
+        self, message: str, *, cheaper: Sequence[str] = (), accepted: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message)
+        self.cheaper, self.accepted = tuple(cheaper), tuple(accepted)
 
 
 def build_budgets(
@@ -92,6 +103,7 @@ def check_affordable(
     Raise JobError if δ is too large for the number of records (`check_delta`).
     """
     check_delta(job, get_rounds_stage(stages).plan)
+    messages, cheaper, accepted = list[str](), list[str](), list[str]()
     for asked, budget in zip(job.budgets, budgets, strict=True):
         claims = tuple((stage.plan.compute_event(asked.unit), stage.rounds) for stage in stages)
         alone = BudgetAccount(budget=budget).with_hold(stages[0].plan.run_id, claims)
@@ -104,19 +116,23 @@ def check_affordable(
                 budget.compute_epsilon(alone.spent_or_held),
             )
         scope = f"(unit {budget.unit}, {budget.neighbouring})"
-        cheaper = _find_cheaper_setting(job, asked)
+        cheaper.append(_find_cheaper_setting(job, asked))
         if math.isinf(epsilon):
-            raise JobUnaffordable(
+            messages.append(
                 f"This job has no finite ε at δ = {format_exact(budget.delta)} {scope}: "
-                f"{_describe_infinite(alone.spent_or_held, budget.delta)} Set {cheaper}"
-                f"{_format_smaller_epsilon(job, asked, alone.spent_or_held)}."
+                f"{_describe_infinite(alone.spent_or_held, budget.delta)}"
             )
-        raise JobUnaffordable(
-            f"This job costs ε = {format_rounded_up(epsilon)} at δ = {format_exact(budget.delta)} "
-            f"by {conversion} {scope}, more than its data's budget of ε = "
-            f"{format_exact(budget.epsilon)}. Set {cheaper}, or accept the cost with "
-            f"privacy.dataset-{asked.key_prefix}epsilon={format_rounded_up(epsilon)}."
-        )
+            cheaper += _find_smaller_epsilon(job, asked, alone.spent_or_held)
+        else:
+            messages.append(
+                f"This job costs ε = {format_rounded_up(epsilon)} at δ = "
+                f"{format_exact(budget.delta)} by {conversion} {scope}, more than its data's "
+                f"budget of ε = {format_exact(budget.epsilon)}."
+            )
+            cost = format_rounded_up(epsilon)
+            accepted.append(f"privacy.dataset-{asked.key_prefix}epsilon={cost}")
+    if messages:
+        raise JobUnaffordable(messages[0], cheaper=cheaper, accepted=accepted)
 
 
 def _find_cheaper_setting(job: Job, budget: UnitBudget) -> str:
@@ -130,16 +146,16 @@ def _find_cheaper_setting(job: Job, budget: UnitBudget) -> str:
     return "privacy.noise=auto"
 
 
-def _format_smaller_epsilon(job: Job, budget: UnitBudget, taken: Composition) -> str:
+def _find_smaller_epsilon(job: Job, budget: UnitBudget, taken: Composition) -> list[str]:
     """Return the second setting, needed if samplers take all of δ at the requested ε."""
     if not taken.sampler_distance or not budget.delta:
-        return ""
+        return []
     # Part of δ that is enough for calibrated noise. Every party may draw a share of that noise.
     draws = 4 * job.parties.count
     most = math.log(max(budget.noise_delta / (draws * float(taken.sampler_distance)), math.e))
     if budget.epsilon <= most:
-        return ""
-    return f" and privacy.{budget.key_prefix}epsilon={format_rounded_down(most, 2)}"
+        return []
+    return [f"privacy.{budget.key_prefix}epsilon={format_rounded_down(most, 2)}"]
 
 
 def _describe_infinite(taken: Composition, delta: float) -> str:

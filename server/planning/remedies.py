@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from parley.privacy.accounting.rounding import format_exact
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.budget_check import build_budgets, check_affordable
+from parley.server.planning.budget_check import JobUnaffordable, build_budgets, check_affordable
 from parley.server.planning.run_stages import Planned, get_rounds_stage
 
 _MOST_REMEDIES = 2
@@ -28,11 +28,36 @@ _LAWS = (
 
 _FACTORS = (0.8, 0.6, 0.5, 0.4, 0.2, 0.1, 0.01)
 """Fractions of the requested ε to try, the largest first."""
+_USUAL = (20.0, 10.0, 5.0, 1.0)
+"""Values of ε to try after them."""
 
 
 def find_usual_remedies(job: Job, build: Callable[[Job], Planned]) -> list[str]:
     """Return settings of grid, rate, noise law or budget with which the job can be planned."""
     return find_remedies(job, build, _candidates(job))
+
+
+def describe_affordable_settings(
+    job: Job, build: Callable[[Job], Planned], error: JobUnaffordable
+) -> str:
+    """Return settings with which a job keeps to its budgets, in a sentence; empty if none do."""
+    lower = [
+        [
+            f"privacy.{own.key_prefix}epsilon="
+            f"{format_exact(_round_to_two_digits(factor * own.epsilon))}"
+            for own in job.budgets
+        ]
+        for factor in _FACTORS
+    ]
+    kinds = (error.cheaper, *_LAWS, ("privacy.certificate=auto",), *lower)
+    found = [next((keys for keys in kinds if is_accepted(job, build, keys)), ())]
+    if error.accepted:
+        found.append(next((k for k in (error.accepted,) if is_accepted(job, build, k)), ()))
+    said = [" and ".join(keys) for keys in found]
+    parts = [f"set {said[0]}"] if said[0] else []
+    parts += [f"accept the cost with {said[1]}"] if said[1:] and said[1] else []
+    text = ", or ".join(parts)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def find_remedies(
@@ -86,11 +111,17 @@ def _candidates(job: Job) -> Iterator[Iterable[Sequence[str]]]:
             f"privacy.{keys}epsilon={format_exact(_round_to_two_digits(epsilon))}"
             for keys, epsilon in each
         ]
-        for each in lower
+        for each in (*lower, *_list_usual_budgets(job))
     )
     delta = job.privacy.delta
     yield (_delta(power) for power in (-20, -12, -9, -6, -5) if 0 < delta < 10.0**power)
     yield (_delta(power) for power in (-9, -12, -20) if delta > 10.0**power)
+
+
+def _list_usual_budgets(job: Job) -> Iterator[list[tuple[str, float]]]:
+    """Yield usual values of ε below the requested ones, which may be far beyond any noise."""
+    for epsilon in _USUAL:
+        yield [(own.key_prefix, min(epsilon, own.epsilon)) for own in job.budgets]
 
 
 def _delta(power: int) -> Sequence[str]:

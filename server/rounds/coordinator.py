@@ -22,11 +22,11 @@ from parley.client.data.schema import Schema
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import build_budgets, check_affordable
+from parley.server.planning.budget_check import build_budgets
 from parley.server.planning.job_planner import build_model
 from parley.server.planning.principal_components import load_public_components
 from parley.server.planning.run_stages import RunStage, get_rounds_stage, simulate_stages
-from parley.server.planning.stage_planner import plan_stages
+from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.party_inspection import (
@@ -89,7 +89,15 @@ def coordinate(
     parties = _wait_for_approvals(parties, stages, job, folder)
     data = fingerprint or f"deployment:{deployment.consortium}:{get_dataset_name(job)}"
     budgets = build_budgets(job, get_rounds_stage(stages).plan, data)
-    check_affordable(job, stages, budgets)
+    check_cost(
+        job,
+        stages,
+        budgets,
+        model,
+        federation=federation,
+        features=first.features,
+        components=components,
+    )
     finished = execute_run(
         stages,
         job=job,

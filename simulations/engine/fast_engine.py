@@ -33,9 +33,9 @@ from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import SecureSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.budget_check import build_budgets, check_affordable
+from parley.server.planning.budget_check import build_budgets
 from parley.server.planning.run_stages import RunStage, compute_spent_before, get_rounds_stage
-from parley.server.planning.stage_planner import plan_stages
+from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_result import RunResult
@@ -100,7 +100,15 @@ class InProcessParties:
         plan = get_rounds_stage(stages).plan
         data = experiment.data
         budgets = build_budgets(job, plan, data.fingerprint, data.contents, data.row_digests)
-        check_affordable(job, stages, budgets)
+        check_cost(
+            job,
+            stages,
+            budgets,
+            experiment.model,
+            federation=experiment.federation,
+            features=experiment.block.features.shape[1],
+            components=experiment.components,
+        )
         masked = job.secure_aggregation.backend == "masked"
         return cls(
             job=job,

@@ -25,6 +25,16 @@ UNAFFORDABLE = {
     "as printed": ("privacy.noise=laplace-as-printed", "algorithm.kind=output-perturbation"),
     "the data's budget": ("privacy.dataset-epsilon=0.5",),
     "no finite ε": INFINITE,
+    "two budgets": (
+        *NETWORK,
+        *("algorithm.rounds=2", "privacy.unit=both", "privacy.party-epsilon=2"),
+        *("privacy.dataset-epsilon=0.5", "privacy.dataset-party-epsilon=1"),
+        "parties.min-records=50",
+    ),
+    "a model measured for nearly nothing": (
+        *("evaluation.kind=federated", "evaluation.epsilon=1e-12"),
+    ),
+    "an account of pure noise": ("privacy.certificate=pure",),
 }
 
 
@@ -41,7 +51,8 @@ def test_a_plan_over_its_budget_says_first_that_run_refuses_and_ends_with_status
     assert status == 3
     reason = json.loads(shown)["refusal"]
     assert "nan" not in reason
-    assert ("no finite ε" in reason) == (sets is INFINITE)
+    infinite = (INFINITE, UNAFFORDABLE["an account of pure noise"])
+    assert ("no finite ε" in reason) == (sets in infinite)
     with pytest.raises(JobUnaffordable) as refused:
         parley.run(parley.load_job(overrides=list(sets)), out=tmp_path / "run")
     assert get_exit_status(refused.value) == 3

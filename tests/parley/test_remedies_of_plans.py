@@ -12,6 +12,7 @@ from parley.server.jobs.job_file import load_job
 NETWORK = ("algorithm.kind=fedavg", "model.kind=mlp", "model.hidden=[4]", "algorithm.rounds=2")
 REFUSED = {
     "a sampler that takes more than δ": ("privacy.epsilon=50",),
+    "an ε beyond all noise": ("privacy.epsilon=1e300",),
     "the same at the server": ("privacy.epsilon=50", "privacy.noise-point=server"),
     "the same in every party": ("privacy.epsilon=60", "privacy.noise-point=party"),
     "the same with a measured model": ("privacy.epsilon=50", "evaluation.kind=federated"),
