@@ -17,7 +17,7 @@ from pathlib import Path
 
 import grpc
 
-from parley.deploy import pki
+from parley.deploy import certificate_making
 from parley.deploy.stream.grpc_options import load_server_credentials
 
 # https://www.iana.org/assignments/tls-parameters, supported groups.
@@ -60,8 +60,8 @@ def main() -> None:
     noted = bytearray(), bytearray()
     with tempfile.TemporaryDirectory() as made, socket.create_server(("127.0.0.1", 0)) as between:
         folder = Path(made)
-        pki.make_authority(folder, name="handshake")
-        pki.make_server_certificate(folder, authority=folder, hosts=["localhost"])
+        certificate_making.make_authority(folder, name="handshake")
+        certificate_making.make_server_certificate(folder, authority=folder, hosts=["localhost"])
         server = grpc.server(ThreadPoolExecutor(1))
         port = server.add_secure_port("localhost:0", load_server_credentials(folder))
         server.start()

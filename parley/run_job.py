@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +12,17 @@ from parley.model_objects import is_object_name
 from parley.notebook_display import find_notebook_display
 from parley.report.report_page import write_report
 from parley.run_request import RunRequest, build_run_request
+from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_result import RunResult
 from parley.server.rounds.run_observer import Observer, tell_stage
-from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
-from parley.simulations.engine.fast_engine import simulate
 from parley.version import __version__
 
 if TYPE_CHECKING:
     from parley.client.contract.release_plan import ReleasePlan
     from parley.server.records.round_line import RoundLine
-    from parley.simulations.data.record_reading import InMemoryData
     from parley.tracking.run_tracking import TrackingObserver
 
 
@@ -168,30 +165,12 @@ def _run_engine(
     return ENGINES[engine](job, out=out, resume=resume, observer=observer)
 
 
-def _run_in_process(job: Job | None, *, given: InMemoryData | None = None, **how: Any) -> RunResult:
-    """Simulate with all parties in this process."""
-    return simulate(job, load=partial(load_experiment, given=given), **how)
-
-
-def _run_on_ray(
-    job: Job | None, *, resume: Path | None = None, given: InMemoryData | None = None, **how: Any
-) -> RunResult:
-    """Simulate with parties on workers of Ray."""
-    from parley.deploy.ray_engine import open_ray_parties  # noqa: PLC0415 - start-up: an extra
-
-    known = job if job is not None else RunFolder.open(resume or Path())[1]
-    if how.get("canaries"):
-        raise JobError(
-            f"Expected run.engine = 'fast' with canaries, got {known.run.engine!r}: its workers "
-            "read rows that are kept in files, without extra records."
-        )
-    with open_ray_parties(known, lambda: prepare_data(known, given)) as (adding, data):
-        return simulate(
-            job, resume=resume, adding=adding, load=lambda own: build_experiment(own, data), **how
-        )
-
-
-SIMULATIONS: dict[str, Callable[..., RunResult]] = {"fast": _run_in_process, "ray": _run_on_ray}
+SIMULATIONS = PluginTable[Callable[..., RunResult]](
+    {
+        "fast": "parley.simulated_run:run_in_process",
+        "ray": "parley.simulated_run:run_on_ray",
+    }
+)
 """Engines whose parties are arrays, by the name that --engine takes."""
 
 

@@ -193,14 +193,23 @@ def _find_tables(sources: list[tuple[str, ast.Module]]) -> Iterator[tuple[str, P
                 yield name, getattr(import_module(f"parley.{module}"), name)
 
 
-def test_every_row_of_every_registry_names_something_that_can_be_imported(
+def test_every_row_of_every_registry_names_something_that_its_file_defines(
     sources: list[tuple[str, ast.Module]],
 ) -> None:
     tables = dict(_find_tables(sources))
     assert {"ALGORITHMS", "QUERIES", "MECHANISMS", "FEATURES", "MODELS", "FORMATS"} <= set(tables)
+    trees = {
+        "parley." + file.removesuffix(".py").replace("/", ".").removeprefix("parley."): tree
+        for file, tree in sources
+    }
     for name, table in tables.items():
-        for row in table:
-            assert table[row] is not None, (name, row)
+        for row in table.rows.values():
+            module, _, attribute = row.partition(":")
+            defined = {
+                getattr(node, "name", "") or ast.unparse(getattr(node, "targets", [node])[0])
+                for node in trees[module].body
+            }
+            assert attribute in defined, (name, row)
 
 
 def test_a_registry_imports_none_of_its_rows() -> None:

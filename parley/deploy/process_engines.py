@@ -17,7 +17,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import STALE_FILES, follow
 from parley.deploy.stream.stream_engine import run_stream
 from parley.exit_status import get_exit_status
+from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, open_model
@@ -65,7 +65,7 @@ def run_simulation(
             supervisor.end()  # before its files are removed
 
 
-def _run_flower(job: Job | None, **options: Any) -> RunResult:
+def run_flower(job: Job | None, **options: Any) -> RunResult:
     """Run a job, or resume a run, in Flower's simulation; raise JobError without Ray."""
     if importlib.util.find_spec("ray") is None:
         raise JobError(
@@ -73,6 +73,11 @@ def _run_flower(job: Job | None, **options: Any) -> RunResult:
             '"parley[ray]"'
         )
     return run_processes(run_simulation, job, **options)
+
+
+def run_stream_processes(job: Job | None, **options: Any) -> RunResult:
+    """Run a job, or resume a run, with real processes that talk over gRPC."""
+    return run_processes(run_stream, job, **options)
 
 
 def _build_environment(scratch: Path, run: Path) -> dict[str, str]:
@@ -167,10 +172,12 @@ def _add_simulation_metrics(
     return RunResult(summary=summary, folder=folder.path, theta=model["theta"])
 
 
-ENGINES: dict[str, Callable[..., RunResult]] = {
-    "flower": _run_flower,
-    "processes": partial(run_processes, run_stream),
-}
+ENGINES = PluginTable[Callable[..., RunResult]](
+    {
+        "flower": "parley.deploy.process_engines:run_flower",
+        "processes": "parley.deploy.process_engines:run_stream_processes",
+    }
+)
 """Engines in addition to the fast one, by their name in --engine."""
 
 

@@ -24,22 +24,21 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.column_names import MissingColumns
 from parley.client.data.column_types import READINGS, canonicalize_text
-from parley.client.data.data_error import DataError
-from parley.client.data.memory_columns import split_array_columns, to_columns
-from parley.client.data.raw_table import RawTable
 from parley.client.data.record_chunks import map_chunks
-from parley.client.data.records import encode_features, find_column_faults
 from parley.client.data.schema import Schema
-from parley.client.data.table_building import build_table
-from parley.client.features.base import FeatureMap
-from parley.client.features.row_preparation import build_prepared_rows
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.model_file import ModelFileError
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
+    from parley.client.data.raw_table import RawTable
+    from parley.client.features.base import FeatureMap
+
+
+_ENCODING = "parley.prediction.row_encoding"
+"""How rows are read and encoded, which a report of a model does not need."""
 
 _CHUNK_ROWS = 4096
 """Number of rows that are read, scaled and scored at a time."""
@@ -108,19 +107,14 @@ class Model:
         Raises:
             DataError: all columns that are missing or do not match the schema.
         """
-        return self.encode_table(_read_table(frame, self.schema))
+        return self.encode_table(load_attribute(f"{_ENCODING}:read_table")(frame, self.schema))
 
     def encode_table(self, table: RawTable) -> NDArray[np.floating[Any]]:
         """Return `[N, p]` rows of a table that was read by `self.schema`."""
-        raw: NDArray[np.floating[Any]]
-        if self.features is None:
-            raw = encode_features(table, self.schema)[0]
-        else:
-            raw = self.features.bind(self.schema).compute(
-                encode_features(table, self.schema.unscaled)[0]
-            )
-        rows = build_prepared_rows(raw, intercept=self.intercept)
-        return rows if self.components is None else rows @ self.components
+        encoded: NDArray[np.floating[Any]] = load_attribute(f"{_ENCODING}:encode_table")(
+            self, table
+        )
+        return encoded
 
     def compute_scores(self, rows: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
         """Return `[N]` margins for two labels or values, or `[N, K]` for more labels, for encoded
@@ -137,7 +131,7 @@ class Model:
         """Return `[N]` margins, positive for the positive label, or `[N, K]` for networks and
         classes.
         """
-        table = _read_table(frame, self.schema)
+        table = load_attribute(f"{_ENCODING}:read_table")(frame, self.schema)
 
         def scored(first: int, last: int) -> NDArray[np.float64]:
             return self.compute_scores(self.encode_table(table.slice_rows(first, last - first)))
@@ -210,25 +204,6 @@ class Model:
         """Return `[N, K]` probabilities, or None if the loss has none."""
         chances = self.learned.compute_probabilities(scores)
         return None if chances is None else np.asarray(chances, np.float64)
-
-
-def _read_table(frame: Any, schema: Schema) -> RawTable:
-    """Return the model's columns of a frame, or raise all faults of the columns at once."""
-    if isinstance(frame, Mapping) or hasattr(frame, "columns"):
-        columns = to_columns(frame)
-    elif hasattr(frame, "toarray"):
-        raise DataError("dense rows, as frame.toarray() gives", "a sparse matrix", path="frame")
-    else:
-        columns = split_array_columns(np.asarray(frame), schema, "frame")
-    there = {name: columns[name] for name in schema.features if name in columns}
-    if missing := [name for name in schema.features if name not in columns]:
-        faults: list[DataError] = [MissingColumns(missing, path="frame")]
-        if there:
-            faults += find_column_faults(
-                build_table(there, schema, path="frame"), schema, list(there)
-            )
-        raise DataError.combine(faults)
-    return build_table(there, schema, path="frame")
 
 
 def _format_texts(values: NDArray[Any]) -> NDArray[np.str_]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from parley.client.contract.release_plan import ReleasePlan
+from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records import guarantee_text
@@ -38,22 +39,12 @@ class Tracker(Protocol):
         """Finish tracking: the run ended."""
 
 
-def _open_mlflow(uri: str) -> Tracker:
-    from parley.tracking.mlflow import MlflowTracker  # noqa: PLC0415 - start-up: mlflow takes seconds
-
-    return MlflowTracker(uri)
-
-
-def _open_tensorboard(folder: str) -> Tracker:
-    from parley.tracking.tensorboard import TensorboardTracker  # noqa: PLC0415 - start-up: only for this tracker
-
-    return TensorboardTracker(Path(folder))
-
-
-TRACKERS: dict[str, Callable[[str], Tracker]] = {
-    "mlflow": _open_mlflow,
-    "tensorboard": _open_tensorboard,
-}
+TRACKERS = PluginTable[Callable[[str], Tracker]](
+    {
+        "mlflow": "parley.tracking.mlflow:MlflowTracker",
+        "tensorboard": "parley.tracking.tensorboard:TensorboardTracker",
+    }
+)
 """Trackers by the name before the colon of `--track`."""
 
 

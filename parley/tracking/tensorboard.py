@@ -15,8 +15,8 @@ class TensorboardTracker:
     Artefacts are named, not copied, because an event file cannot contain them.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder)
         self._writer: Any = None
 
     def begin(self, name: str, parameters: Mapping[str, str]) -> None:

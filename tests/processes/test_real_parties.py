@@ -23,7 +23,7 @@ from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.engine.fast_engine import simulate
 
-run_processes = process_engines.ENGINES["processes"]
+run_processes = process_engines.run_stream_processes
 
 SECRETS = ("identity.key", "party.key", "party.pem", "state")
 

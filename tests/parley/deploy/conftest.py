@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from attending import World
 
-from parley.deploy import pki
+from parley.deploy import certificate_making
 from parley.deploy.provisioning import make_deployment
 
 
@@ -39,7 +39,7 @@ def in_days(monkeypatch):
                 return real + timedelta(days=days)
 
         with monkeypatch.context() as patch:
-            patch.setattr(pki, "datetime", Then)
+            patch.setattr(certificate_making, "datetime", Then)
             yield
 
     return at

@@ -106,11 +106,12 @@ def test_an_unknown_tracker_is_refused_before_anything_runs(place):
         open_trackers([place])
 
 
-def test_a_place_that_a_tracker_refuses_is_named_without_its_password(monkeypatch):
-    def refusing(place):
-        raise RuntimeError(f"no store at {place}\nand more")
+def refuse(place):
+    raise RuntimeError(f"no store at {place}\nand more")
 
-    monkeypatch.setitem(TRACKERS, "mlflow", refusing)
+
+def test_a_place_that_a_tracker_refuses_is_named_without_its_password(monkeypatch):
+    monkeypatch.setitem(TRACKERS.rows, "mlflow", f"{__name__}:refuse")
     with pytest.raises(JobError, match="got one that it refuses: no store at ht!tp://…@x") as told:
         open_trackers(["mlflow:ht!tp://me:hidden@x"])
     assert "hidden" not in str(told.value)

@@ -1,0 +1,51 @@
+"""Rows of a frame in a fitted model's encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.column_names import MissingColumns
+from parley.client.data.data_error import DataError
+from parley.client.data.memory_columns import split_array_columns, to_columns
+from parley.client.data.raw_table import RawTable
+from parley.client.data.records import encode_features, find_column_faults
+from parley.client.data.schema import Schema
+from parley.client.data.table_building import build_table
+from parley.client.features.row_preparation import build_prepared_rows
+from parley.prediction.fitted_model import Model
+
+
+def read_table(frame: Any, schema: Schema) -> RawTable:
+    """Return the model's columns of a frame, or raise all faults of the columns at once."""
+    if isinstance(frame, Mapping) or hasattr(frame, "columns"):
+        columns = to_columns(frame)
+    elif hasattr(frame, "toarray"):
+        raise DataError("dense rows, as frame.toarray() gives", "a sparse matrix", path="frame")
+    else:
+        columns = split_array_columns(np.asarray(frame), schema, "frame")
+    there = {name: columns[name] for name in schema.features if name in columns}
+    if missing := [name for name in schema.features if name not in columns]:
+        faults: list[DataError] = [MissingColumns(missing, path="frame")]
+        if there:
+            faults += find_column_faults(
+                build_table(there, schema, path="frame"), schema, list(there)
+            )
+        raise DataError.combine(faults)
+    return build_table(there, schema, path="frame")
+
+
+def encode_table(model: Model, table: RawTable) -> NDArray[np.floating[Any]]:
+    """Return `[N, p]` rows of a table that was read by the model's schema."""
+    raw: NDArray[np.floating[Any]]
+    if model.features is None:
+        raw = encode_features(table, model.schema)[0]
+    else:
+        raw = model.features.bind(model.schema).compute(
+            encode_features(table, model.schema.unscaled)[0]
+        )
+    rows = build_prepared_rows(raw, intercept=model.intercept)
+    return rows if model.components is None else rows @ model.components
