@@ -33,7 +33,9 @@ def create_deployment_command(
         list[str],
         typer.Option(help="Name or address by which parties reach the server. Repeatable."),
     ],
-    parties: Annotated[int, typer.Option(help="So many parties: site-1, site-2, …")] = 0,
+    parties: Annotated[
+        int, typer.Option(max=10_000, help="So many parties: site-1, site-2, …")
+    ] = 0,
     party: Annotated[
         list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
     ] = None,

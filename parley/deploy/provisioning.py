@@ -44,7 +44,11 @@ from parley.safe_io.file_writing import make_private_folder, write_file
 from parley.safe_io.toml_reading import parse_toml
 
 _LARGEST_ENTRY = 1 << 14
-_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?", re.ASCII)
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+# Not of numbers only, which are an address with a mistake.
+_NAME = re.compile(rf"(?=.{{1,253}}\Z)(?![0-9.]*\Z){_LABEL}(\.{_LABEL})*", re.ASCII)
+_MOST_PARTIES = 10_000
+"""Folders with keys that one command creates."""
 _EXAMPLE = """
 # A data set that you offer. Jobs use its name in data.source or privacy.dataset.
 # [data.records]
@@ -91,8 +95,17 @@ def make_deployment(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
     hosts = _check_hosts(hosts)
-    for name in parties:
-        RosterParty(name=name, identity=bytes(32))  # before it names a folder
+    if len(parties) > _MOST_PARTIES:
+        raise DeployError(
+            f"Expected at most {_MOST_PARTIES:,} parties, got {len(parties):,}. Each gets a folder "
+            "with keys of its own."
+        )
+    # Check all names before one of them names a folder.
+    drafts = (
+        RosterParty(name=name, identity=number.to_bytes(32, "big"))
+        for number, name in enumerate(parties, start=1)
+    )
+    Deployment(server_address=format_address(hosts[0], port), parties=tuple(drafts))
     authority, server, operator = (folder / name for name in ("authority", "server", "operator"))
     for made in (authority, server, server / "runs", operator):
         make_private_folder(made)

@@ -215,7 +215,23 @@ def entry(machine):
     return make_own_keys(machine)
 
 
-@pytest.mark.parametrize("host", ["fl.example.org:9092", "https://fl.example.org", "", "[::1"])
+@pytest.mark.parametrize(
+    ("hosts", "parties"),
+    [(["fl.example.org"], ["a", "a"]), (["fl.example.org"], [f"s{i}" for i in range(10_001)])],
+)
+def test_a_deployment_that_is_refused_leaves_no_folder(tmp_path, hosts, parties):
+    with pytest.raises((DeployError, RosterError), match=r"different name|at most 10,000"):
+        make_deployment(tmp_path / "d", hosts=hosts, parties=parties)
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("fl.example.org:9092", "https://fl.example.org", "", "[::1"),
+        *("fl..example.org", "999.1.1.1", "10.0.0", f"{'a' * 64}.org"),
+    ],
+)
 def test_a_host_is_a_name_or_an_address_alone(tmp_path, host):
     with pytest.raises(DeployError, match="Give the port separately: --port 9092"):
         make_deployment(tmp_path / "d", hosts=[host], parties=["a", "b"])
