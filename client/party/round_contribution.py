@@ -82,16 +82,8 @@ def compute_contribution(
             ledger.check_contains(known_head)
     identity = {"release": agreement.compute_release_digest().hex(), "content": content.hex()}
     is_repeat = stored is not None and identity.items() <= stored.head.items()
-    if stored is not None and not is_repeat and stored.head.get("records", records) != records:
-        raise Declined(
-            Reason.DATA_UNREADABLE,
-            (
-                f"Expected the same records as before in run {agreement.run_id!r}, got "
-                "others: a run learns from one state of them. Start another run. To "
-                "resume runs while a table grows, use a query whose rows stay the same "
-                "(WHERE admitted < '2026-01-01')."
-            ),
-        )
+    if stored is not None and not is_repeat:
+        _check_same_records(stored.head.get("records", records), records, agreement.run_id)
     release_charge.register_dataset(ledger, dataset, account=account, data=data, plan=plan)
     charged = release_charge.list_charged_entries(ledger, plan.run_id, account)
     job_limits.check_round(dataset, plan, charged=charged)
@@ -131,6 +123,17 @@ def compute_contribution(
     # Save the head before the answer leaves, so that the next request detects an older ledger.
     party_folder.save_ledger_head(ledger.get_head())
     return RoundContribution(encoded=encoded, receipt=receipt)
+
+
+def _check_same_records(before: str, records: str, run_id: str) -> None:
+    """Decline if the records changed since the run's last release."""
+    if before != records:
+        raise Declined(
+            Reason.DATA_UNREADABLE,
+            f"Expected the same records as before in run {run_id!r}, got others: a run learns "
+            "from one state of them. Start another run. To resume runs while a table grows, use "
+            "a query whose rows stay the same (WHERE admitted < '2026-01-01').",
+        )
 
 
 def _is_earlier_sum(stored: MessageFrame | None, plan: ReleasePlan) -> bool:

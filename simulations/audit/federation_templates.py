@@ -256,7 +256,7 @@ def shrink_job(
     words = []
     for section, keys in changes.items():
         for key, value in keys.items():
-            if plain[section][key] != value:
+            if plain[section].get(key) != value:
                 words.append(f"{section}.{key} = {value!r}")
             plain[section][key] = value
     try:

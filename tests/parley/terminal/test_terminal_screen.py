@@ -29,6 +29,7 @@ from parley.safe_io.printable_text import (
 )
 from parley.safe_io.toml_reading import parse_toml
 from parley.safe_io.toml_writing import format_toml_key, format_toml_value
+from parley.terminal import live_progress
 from parley.terminal.deployment_status import RunStatus
 from parley.terminal.live_progress import RunDisplay
 from parley.terminal.terminal_screen import Screen
@@ -191,6 +192,7 @@ def test_while_a_run_is_drawn_nobody_else_steers_the_terminal_either(monkeypatch
     """rich reads what others write meanwhile, sequences too, and would make links of them."""
     stream = io.StringIO()
     monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr(live_progress, "_can_draw_bar", lambda console: True)
     monkeypatch.setattr(sys, "stderr", stream)
     with RunDisplay(quiet=False) as display:
         print(HOSTILE, file=sys.stderr)
