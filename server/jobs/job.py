@@ -164,8 +164,8 @@ class Job(JobSection):
             )
         if self.data.blocks:
             raise ValueError(
-                f"Expected no data.blocks with run.engine = {engine!r}, whose parties are made "
-                "here of prepared rows, got some. Use `--set run.engine=fast`, or real parties "
+                f"Expected no data.blocks with run.engine = {engine!r}, got some: its parties "
+                "are created from prepared rows. Use `--set run.engine=fast`, or real parties "
                 "with a block-column."
             )
 

@@ -313,7 +313,7 @@ def _build_step_facts(
         if counted
         else None,
         _build_number_fact("clip norm C =", stats.clip_norm),
-        Fact("steps", f"{stats.steps_per_round} a round"),
+        Fact("steps", f"{stats.steps_per_round} per round"),
     )
 
 
@@ -353,7 +353,7 @@ def build_distributed_facts(run: PlannedSecureSteps | None) -> tuple[Fact, ...]:
         Fact("optimiser at the server", run.optimiser),
         Fact(
             "among real processes",
-            f"about {run.hours:.2g} h, at {run.seconds_a_step:g} s a step{advice}",
+            f"about {run.hours:.2g} h, at {run.seconds_a_step:g} s per step{advice}",
         ),
     )
 

@@ -113,7 +113,7 @@ def _infer_frame_schema(
     left_out = [f"{each.name!r} ({each.why})" for each in draft.columns if each.is_ignored]
     ignored = f" and ignores {'; '.join(left_out)}" if left_out else ""
     warnings.warn(
-        f"The schema was read off the data{ignored}, which epsilon does not cover. Give "
+        f"The schema was inferred from the data{ignored}, which epsilon does not cover. Give "
         "the columns' public ranges as schema= or --schema.",
         PrivacyWarning,
         stacklevel=5,

@@ -139,8 +139,8 @@ def _check_sizes_fit(job: Job, total: int) -> None:
     train = total - round(total * job.data.test_fraction)
     if sum(job.data.sizes) > train:
         raise JobError(
-            f"Expected data.sizes that sum to at most {train} records, got {sum(job.data.sizes)}: "
-            "lower the sizes or data.test-fraction."
+            f"Expected data.sizes that sum to at most {train} records, got "
+            f"{sum(job.data.sizes)}. Lower the sizes or data.test-fraction."
         )
 
 
@@ -239,7 +239,7 @@ def get_memory_limit_mib(job: Job) -> int:
 
 
 def check_memory_limit(job: Job, *, record_bytes: int, largest_party: int, total: int) -> None:
-    """Check that a job's memory holds the records that are worked on at once.
+    """Check that a job's memory holds the records that are processed at once.
 
     These are the records of the largest party, or a core's share of all.
 
@@ -250,6 +250,6 @@ def check_memory_limit(job: Job, *, record_bytes: int, largest_party: int, total
     needed, limit = -(-least // MIB), get_memory_limit_mib(job)
     if needed > limit:
         raise JobError(
-            f"Expected run.memory of at least {needed} MiB, for the records that are worked on at "
-            f"once (the largest party holds {largest_party}), got {limit} MiB."
+            f"Expected run.memory of at least {needed} MiB, for the records that are processed "
+            f"at once (the largest party holds {largest_party}), got {limit} MiB."
         )

@@ -210,7 +210,7 @@ def _lock_folder(folder: Path, *, wait: bool = False) -> Iterator[bool]:
 
 
 def check_memory(job: Job, block: PartyBlock) -> None:
-    """Check that a job's memory holds the records worked on at once. Raises JobError."""
+    """Check that a job's memory holds the records processed at once. Raises JobError."""
     check_memory_limit(
         job,
         record_bytes=block.features.itemsize * block.features.shape[1],

@@ -41,7 +41,7 @@ def small_network(features, classes):
 
 
 def test_arrays_train_with_keywords_and_labels_keep_their_type(tmp_path):
-    with pytest.warns(PrivacyWarning, match="read off the data.*epsilon does not cover"):
+    with pytest.warns(PrivacyWarning, match="inferred from the data.*epsilon does not cover"):
         run = parley.run(X, Y, epsilon=3, parties=4, seed=1, out=tmp_path / "run")
     job = parley.load_job(run.folder / "job.toml")
     assert (job.privacy.epsilon, job.parties.count, job.run.seed) == (3, 4, 1)

@@ -93,7 +93,7 @@ def test_a_plan_tells_the_hours_of_a_stated_step(capsys) -> None:
     assert (told.steps, told.seconds_a_step, told.hours) == (200, 4.5, 0.25)
     print_plan_summary(plan(job, seconds_a_step=36.0))
     shown = " ".join(capsys.readouterr().out.split())
-    assert "about 2 h, at 36 s a step; T <= 150 is advised there" in shown
+    assert "about 2 h, at 36 s per step; T <= 150 is advised there" in shown
     with pytest.raises(ValueError, match="seconds_a_step > 0"):
         plan(job, seconds_a_step=0.0)
 
