@@ -42,6 +42,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -301,7 +302,7 @@ class Ledger:
         if wrong:
             raise LedgerCorrupt(
                 f"Expected a sound ledger at {self._name}, got: {wrong[0]} Nothing was charged; "
-                f"`parley ledger verify` lists all ({len(wrong)})."
+                f"`parley ledger verify {quote(self._name)}` lists all ({len(wrong)})."
             )
 
     def verify(self, *, anchor: ChainHead | None = None) -> list[LedgerProblem]:

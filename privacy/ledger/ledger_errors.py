@@ -76,8 +76,8 @@ class BudgetExceeded(LedgerError):
         holders = ", ".join(f"{run!r} ({n} releases)" for run, n in others.held_counts.items())
         if holders:
             message += (
-                f"more is held for the next rounds of {holders} (`parley ledger free` frees what "
-                "an abandoned run holds), "
+                f"more is held for the next rounds of {holders} (`parley ledger free LEDGER "
+                "RUN` frees what an abandoned run holds), "
             )
         message += f"{format_rounded_down(self.left.epsilon)} left."
         if count > 1:

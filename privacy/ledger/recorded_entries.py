@@ -122,6 +122,6 @@ def collect_entries(
         except UNREADABLE as error:
             raise LedgerCorrupt(
                 f"Expected an entry in record {record.position}, it can't be read: "
-                "run `parley ledger verify`."
+                "run `parley ledger verify LEDGER`."
             ) from error
     return entries

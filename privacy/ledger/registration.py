@@ -237,7 +237,7 @@ def _raise_conflict(account: BudgetAccount, dataset: DatasetBudget, hint: str = 
     raise LedgerConflict(
         f"Expected the data set as it was registered, {account.budget.description}; "
         f"got {dataset.description}.{hint} Budget and certificate are fixed when a data set is "
-        "first registered; `parley ledger raise` raises the budget."
+        "first registered; `parley ledger raise LEDGER DATASET` raises the budget."
     )
 
 

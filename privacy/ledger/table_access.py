@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeAlias
 
 from parley.privacy.accounting.threat_model import Unit
@@ -91,6 +92,7 @@ class LedgerReader:
 
     def __init__(self, connection: DatabaseConnection, place: str, *, lock: bool = False) -> None:
         self._connection = connection
+        self._verify_command = f"`parley ledger verify {quote(place)}`"
         locked = lock and connection.postgresql
         rows = list(connection.fetch_rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
         records, end = (rows[0]["records"], rows[0]["hash"]) if rows else (None, None)
@@ -118,7 +120,7 @@ class LedgerReader:
             raise LedgerCorrupt(
                 f"Expected records {position} to {self.head.records} to be those that the ledger's "
                 "head vouches for: some were edited, removed or added. Nothing was recorded; "
-                "`parley ledger verify` shows where."
+                f"{self._verify_command} shows where."
             )
         return records
 
@@ -178,8 +180,8 @@ class LedgerReader:
             if last.get("accounts", digest_accounts(())) != found:
                 raise LedgerCorrupt(
                     "Expected the totals of all budgets as in the ledger's last record, got other "
-                    "totals: the table was edited. Nothing was recorded; `parley ledger verify` "
-                    "shows which."
+                    "totals: the table was edited. Nothing was recorded; "
+                    f"{self._verify_command} shows which."
                 )
         return {_parse_key(row): row for row in rows}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from shlex import split
 from typing import Any
 
 import pytest
@@ -114,8 +115,11 @@ def test_an_edited_reservation_gives_back_no_more_than_was_charged(
     )
     reservation = exhausted.list_entries()[-1].reservation_id
     tamper(ledger_url, larger.format(at=reservation))
-    with pytest.raises(LedgerCorrupt, match="head vouches for"):
+    with pytest.raises(LedgerCorrupt, match="head vouches for") as refused:
         exhausted.void((reservation,), "too few")
+    *command, place = split(str(refused.value).split("`")[1])
+    assert command == ["parley", "ledger", "verify"]
+    assert repr(place) in repr(exhausted)
 
 
 def test_an_earlier_release_that_was_edited_is_no_gift_when_another_is_voided(
