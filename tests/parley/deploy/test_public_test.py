@@ -125,7 +125,7 @@ def test_a_servers_public_records_measure_the_model_at_no_cost(ward, tmp_path):
     assert "accuracy" not in (runs / name / "rounds.jsonl").read_text()
     # A schema that means something else is refused before anything is spent.
     for run, words in (
-        (refused, "give the server a copy of their file"),
+        (refused, "Give the server a copy of their file"),
         (another, "Expected data.schema"),
     ):
         assert words in json.loads((runs / run / "error.json").read_text())["message"]
