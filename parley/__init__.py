@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from parley.run_job import run as run
     from parley.server.jobs.job import Job as Job
     from parley.server.jobs.job_file import load_job as load_job
-    from parley.sweep.sweep_runner import run_sweep as run_sweep
+    from parley.sweeps.sweep_request import sweep as sweep
+    from parley.sweeps.sweep_runner import run_sweep as run_sweep
 
 __all__ = [
     "Job", "LogisticRegression", "Run", "Schema", "Session", "__version__", "audit_bounds", "col",
-    "load_job", "load_model", "plan", "run", "run_sweep",
+    "load_job", "load_model", "plan", "run", "run_sweep", "sweep",
 ]  # fmt: skip
 
 _HOMES = {
@@ -52,7 +53,8 @@ _HOMES = {
     "load_model": "parley.prediction.model_loading",
     "plan": "parley.planning.plan_job",
     "run": "parley.run_job",
-    "run_sweep": "parley.sweep.sweep_runner",
+    "run_sweep": "parley.sweeps.sweep_runner",
+    "sweep": "parley.sweeps.sweep_request",
 }
 
 

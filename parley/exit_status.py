@@ -23,7 +23,7 @@ _STATUS = {
     "parley.server.model_file.ModelFileError": 2,
     "parley.server.synthetic.generation.GenerationError": 1,
     "parley.certificate.certificate_statement.CertificateError": 2,
-    "parley.sweep.sweep_runner.SweepStopped": 1,
+    "parley.sweeps.sweep_runner.SweepStopped": 1,
     "parley.privacy.ledger.ledger_errors.BudgetExceeded": 3,
     "parley.privacy.ledger.ledger_errors.NotALedger": 2,
     "parley.privacy.ledger.ledger_errors.LedgerConflict": 2,

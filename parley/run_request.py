@@ -81,7 +81,7 @@ def build_run_request(
         if data is None:
             raise JobError("Expected X with y, got none: parley.run(X, y).")
         data = (data, y)
-    tree = _list_set_values(job)
+    tree = list_set_values(job)
     keys = {KEYWORD_KEYS[word]: value for word, value in keywords.items() if value is not None}
     if model is not None:
         keys["model.kind"] = name_model(model)
@@ -96,7 +96,7 @@ def build_run_request(
     if isinstance(schema, Mapping):
         schema, label = Schema.of(schema, label=label), None
     data, schema = _name_records(tree, data, schema, label, reads_data=reads_data)
-    _choose_network_algorithm(tree)
+    choose_network_algorithm(tree)
     return RunRequest(job=load_job(values=tree), data=data, schema=schema, label=label)
 
 
@@ -140,7 +140,7 @@ def _is_job_key(name: str, value: Any) -> bool:
     return section in _SECTIONS and (bool(dot) or isinstance(value, Mapping))
 
 
-def _list_set_values(job: Any) -> dict[str, dict[str, Any]]:
+def list_set_values(job: Any) -> dict[str, dict[str, Any]]:
     """Return the keys that a job sets, by section. Raises JobError."""
     if job is None:
         return {}
@@ -177,7 +177,7 @@ def _list_set_keys(section: Any) -> dict[str, Any]:
     return {name: plain[name] for name in names}
 
 
-def _choose_network_algorithm(tree: dict[str, dict[str, Any]]) -> None:
+def choose_network_algorithm(tree: dict[str, dict[str, Any]]) -> None:
     """Train a network by federated averaging if the caller names no algorithm."""
     kind = tree.get("model", {}).get("kind")
     if not isinstance(kind, str) or "kind" in tree.get("algorithm", {}):

@@ -85,7 +85,7 @@ def test_a_downloaded_zip_and_its_sdist_install_every_file_and_run(
             assert installed == {_placed(file) for file in files.splitlines()}
             packed.extractall(tmp_path / name / "installed")
         said = _python("-m", "parley", "plan", at=tmp_path, path=tmp_path / name / "installed")
-        assert "gradient perturbation, logistic" in said
+        assert "5 parties of at least 91 records, logistic" in said
 
 
 def test_a_checkout_runs_from_its_path_alone_and_installed_to_be_edited(

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.control import Control
 from rich.table import Table
 from rich.text import Text
 
+from parley.command_options import Verbose
+from parley.key_options import accept_key_options
+from parley.keyword_keys import KEYWORD_KEYS
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
-from parley.sweep.sweep_page import (
+from parley.server.jobs.section_base import JobError
+from parley.sweeps.sweep_page import (
     compare_runs,
     format_difference_count,
     list_run_names,
     write_comparison,
 )
-from parley.sweep.sweep_runner import SweepProgress, run_sweep
+from parley.sweeps.sweep_runner import SweepProgress, SweepResult, run_sweep
 from parley.terminal.terminal_screen import Screen, build_plain_table
 
 
+@accept_key_options
 def run_sweep_command(
     file: Annotated[
         Path, typer.Argument(metavar="SWEEP", help="A job file with a table [sweep] (TOML).")
@@ -37,7 +42,17 @@ def run_sweep_command(
         int | None, typer.Option(min=1, help="Processes (default: one a core).")
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Run also more than 10,000 cells.")] = False,
+    metric: Annotated[
+        str | None,
+        typer.Option(
+            help="Figure in the table: accuracy, auc, r2, loss, excess_loss (default: "
+            "accuracy or r2)."
+        ),
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    verbose: Verbose = False,
+    *,
+    keys: dict[str, Any],
 ) -> None:
     """Run a job over a grid of its keys, as simulations; figures with means and intervals.
 
@@ -45,6 +60,9 @@ def run_sweep_command(
     doesn't stop the others; status 1 says that some failed. What has ended is kept at Ctrl-C and
     at a service manager's stop.
     """
+    if keys.pop("label") is not None:
+        raise JobError("Expected a schema that names the label, got --label. Use --schema FILE.")
+    values = {KEYWORD_KEYS[word]: value for word, value in keys.items() if value is not None}
     screen, reached = Screen(stderr=True), ""
     terminal = screen.is_terminal
 
@@ -67,6 +85,7 @@ def run_sweep_command(
             file,
             out=out,
             overrides=settings or (),
+            values=values,
             workers=workers,
             most=None if yes else 10_000,
             observe=observe,
@@ -80,8 +99,17 @@ def run_sweep_command(
         raise typer.Exit(130) from None
     if terminal and not quiet:
         typer.echo("", err=True)
+    if not verbose:
+        for line in result.list_lines(metric):
+            typer.echo(to_one_line(line))
+    _print_outcome(result, verbose=verbose)
+
+
+def _print_outcome(result: SweepResult, *, verbose: bool) -> None:
+    """Print what all cells would cost on real records, if asked for, and what failed."""
     runs = f"{len(result.rows)} {format_noun(len(result.rows), 'run')}"
-    typer.echo(f"{result.page}: {runs}, simulation only. {result.cost}")
+    if verbose:
+        typer.echo(f"{result.page}: {runs}, simulation only. {result.cost}")
     for error in result.errors:
         typer.echo(to_one_line(f"✗ {error}"), err=True)
     if result.errors:

@@ -25,11 +25,11 @@ from parley.audit import audit_page
 from parley.client.data.schema import Schema
 from parley.report.report_page import write_report
 from parley.server.records.run_summary import RunSummary
-from parley.sweep.sweep_cells import build_sweep
-from parley.sweep.sweep_figures import draw_figures
-from parley.sweep.sweep_page import write_comparison, write_page
-from parley.sweep.sweep_results import summarise_rows, write_results
-from parley.sweep.sweep_runner import run_cells
+from parley.sweeps.sweep_cells import build_sweep
+from parley.sweeps.sweep_figures import draw_figures
+from parley.sweeps.sweep_page import write_comparison, write_page
+from parley.sweeps.sweep_results import summarise_rows, write_results
+from parley.sweeps.sweep_runner import run_cells
 
 EVIL = (
     "</title></style></text></svg></script>\"'><script src=http://{at}/1></script>"

@@ -193,9 +193,10 @@ def sweep(folder: Path) -> Sections:
     """A grid of eight runs."""
     (folder / "sweep.toml").write_text(tomli_w.dumps(_SWEEP))
     out = folder / "swept"
-    said = call("sweep", folder / "sweep.toml", "--out", out, "--workers", 1, "--quiet")
+    words = ("sweep", folder / "sweep.toml", "--out", out, "--workers", 1, "--quiet")
+    short, said = call(*words), call(*words, "-v")
     (page,) = out.glob("*.html")
-    return {"terminal": said, "page": text_of(page)}
+    return {"terminal": said, "terminal in short": short, "page": text_of(page)}
 
 
 _QUICK = ("--trials", "200", "--seed", "4")

@@ -9,8 +9,8 @@ from functools import partial
 
 import pytest
 
-from parley.sweep import sweep_runner
-from parley.sweep.sweep_runner import SweepStopped
+from parley.sweeps import sweep_runner
+from parley.sweeps.sweep_runner import SweepStopped
 
 
 class _Killed:

@@ -28,7 +28,7 @@ from parley.simulations.data.experiment import build_experiment
 from parley.simulations.data.prepared_data import PreparedData, compute_data_key
 from parley.simulations.data.simulated_world import Experiment
 from parley.simulations.engine.fast_engine import simulate
-from parley.sweep.sweep_results import Row
+from parley.sweeps.sweep_results import Row
 from parley.version import __version__
 
 

@@ -17,23 +17,28 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import SchemaError
-from parley.safe_io.plurals import format_noun
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import build_report_frame
+from parley.server.records.short_layout import Row, format_rows
 from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared_data import compute_data_key
 from parley.simulations.data.row_cache import cache_rows_at, find_shared_path
-from parley.sweep.cell_worker import CellTask, begin_process, read_row, run_cell
-from parley.sweep.sweep_cells import MAX_CELLS, Sweep, SweepCell, load_sweep
-from parley.sweep.sweep_figures import draw_figures
-from parley.sweep.sweep_page import format_total_cost, write_page
-from parley.sweep.sweep_results import Row, summarise_rows, write_results
+from parley.sweeps.cell_worker import CellTask, begin_process, read_row, run_cell
+from parley.sweeps.sweep_cells import MAX_CELLS, Sweep, SweepCell, load_sweep
+from parley.sweeps.sweep_figures import draw_figures
+from parley.sweeps.sweep_page import format_total_cost, write_page
+from parley.sweeps.sweep_results import Row as ResultRow
+from parley.sweeps.sweep_results import summarise_rows, write_results
+from parley.sweeps.sweep_table import build_columns, choose_metric, format_table
 
+_MAX_FOLDER = 60
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 
 
@@ -53,7 +58,7 @@ class SweepProgress:
     total: int
     kept: int
     failed: int
-    row: Row | None
+    row: ResultRow | None
 
 
 def run_cells(
@@ -62,7 +67,7 @@ def run_cells(
     *,
     workers: int,
     observe: Callable[[SweepProgress], None] = lambda progress: None,
-) -> list[Row]:
+) -> list[ResultRow]:
     """Run all unfinished cells, and return the rows of all cells in order.
 
     Raises:
@@ -79,7 +84,7 @@ def run_cells(
             )
     cells = {cell.name: cell for cell in sweep.cells}
     places = _locate_prepared_data(cells.values(), folder)
-    rows: dict[str, Row] = {}
+    rows: dict[str, ResultRow] = {}
     for name, cell in cells.items():
         if cell.job is None:
             rows[name] = _build_failed_row(cell, cell.error)
@@ -87,7 +92,7 @@ def run_cells(
             rows[name] = known
     kept = sum(row["status"] != "failed" for row in rows.values())
 
-    def tell(row: Row | None) -> None:
+    def tell(row: ResultRow | None) -> None:
         failed = sum(each["status"] == "failed" for each in rows.values())
         observe(SweepProgress(done=len(rows), total=len(cells), kept=kept, failed=failed, row=row))
 
@@ -119,18 +124,18 @@ def _get_data_folder(job: Job, folder: Path) -> Path:
     return find_shared_path(job) or folder / "data" / own
 
 
-def _build_row(cell: SweepCell) -> Row:
+def _build_row(cell: SweepCell) -> ResultRow:
     return {**cell.values, "repetition": cell.repetition, "cell": cell.name}
 
 
-def _build_failed_row(cell: SweepCell, error: str) -> Row:
+def _build_failed_row(cell: SweepCell, error: str) -> ResultRow:
     return _build_row(cell) | {"status": "failed", "error": error}
 
 
 def _prepare_tasks(
     cells: list[SweepCell],
     folder: Path,
-    rows: dict[str, Row],
+    rows: dict[str, ResultRow],
     data_folders: Mapping[str, Path],
     *,
     aggregated: bool,
@@ -169,14 +174,14 @@ def _prepare(job: Job, data_folder: Path, folder: Path) -> str:
     return ""
 
 
-def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, Row]]:
+def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, ResultRow]]:
     """Yield each task's name and row, as they end."""
     others = set(multiprocessing.active_children())
     with _limit_threads():
         pool = ProcessPoolExecutor(
             workers, mp_context=multiprocessing.get_context("spawn"), initializer=begin_process
         )
-        waiting: dict[Future[Row], CellTask] = {}
+        waiting: dict[Future[ResultRow], CellTask] = {}
         try:
             for task in tasks:
                 waiting[pool.submit(run_cell, task)] = task
@@ -197,7 +202,7 @@ def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, R
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _collect_ended(waiting: dict[Future[Row], CellTask]) -> Iterator[tuple[str, Row]]:
+def _collect_ended(waiting: dict[Future[ResultRow], CellTask]) -> Iterator[tuple[str, ResultRow]]:
     done, _ = wait(waiting, return_when=FIRST_COMPLETED)
     for future in done:
         task = waiting.pop(future)
@@ -228,22 +233,39 @@ class SweepResult:
 
     folder: Path
     page: Path
-    rows: list[Row]
+    rows: list[ResultRow]
     cost: str
     errors: tuple[str, ...]
+    axes: tuple[str, ...] = ()
+
+    @property
+    def table(self) -> dict[str, list[Any]]:
+        """Means and half-widths per cell, a list per column: `pandas.DataFrame(result.table)`."""
+        return build_columns(self.rows, self.axes)
+
+    def list_lines(self, metric: str | None = None) -> list[str]:
+        """Return at most 15 lines: a table of one metric, and where the rest is."""
+        shown = choose_metric(self.rows, metric)
+        seeds = "" if not self.rows else f"{shown}, mean ± 95% over repetitions, simulation only"
+        footer = [
+            Row("", seeds),
+            Row("Noise", "drawn from seeds: it protects nobody (-v: cost on real records)"),
+            Row("Saved", f"{self.folder} ({self.page.name}, summary.csv, figures/)", whole=True),
+        ]
+        return [*format_table(self.rows, self.axes, shown), *format_rows(footer)]
+
+    def __repr__(self) -> str:
+        ended = sum(row["status"] != "failed" for row in self.rows)
+        folder = str(self.folder)
+        shown = folder if len(folder) <= _MAX_FOLDER else f"…{folder[1 - _MAX_FOLDER :]}"
+        return f"<Sweep {ended} of {len(self.rows)} runs, folder={shown!r}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.list_lines())
 
     def _repr_html_(self) -> str:
-        """Return the view in a notebook: the number of runs, their total cost, and the page."""
-        failed = (
-            f", {len(self.errors)} {format_noun(len(self.errors), 'kind')} of error"
-            if self.errors
-            else ""
-        )
-        text = (
-            f"{len(self.rows)} {format_noun(len(self.rows), 'run')}{failed}, simulation only. "
-            f"{self.cost}"
-        )
-        return f"<p>{escape(text)}</p>{build_report_frame(self.page, 'Figures and table')}"
+        """Return the table and the page, folded, for a notebook."""
+        return f"<pre>{escape(str(self))}</pre>{build_report_frame(self.page, 'Figures and table')}"
 
 
 def run_sweep(
@@ -251,6 +273,7 @@ def run_sweep(
     *,
     out: str | Path | None = None,
     overrides: Sequence[str] = (),
+    values: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
     most: int | None = MAX_CELLS,
     observe: Callable[[SweepProgress], None] = lambda progress: None,
@@ -260,6 +283,7 @@ def run_sweep(
     Args:
         out: folder of the results; default `sweeps/NAME`.
         overrides: `key=value` of the job that all cells share.
+        values: the same by dotted key.
         workers: processes; default one per core that this process may use.
         most: maximum number of cells; None for any number.
         observe: called after every cell.
@@ -269,8 +293,20 @@ def run_sweep(
         OSError: the folder cannot be written.
     """
     path = Path(file)
-    sweep = load_sweep(path, overrides=overrides, max_cells=most)
+    sweep = load_sweep(path, overrides=overrides, values=values, max_cells=most)
     folder = Path(out) if out is not None else Path("sweeps") / path.stem
+    return run_sweep_cells(sweep, folder, title=path.stem, workers=workers, observe=observe)
+
+
+def run_sweep_cells(
+    sweep: Sweep,
+    folder: Path,
+    *,
+    title: str = "sweep",
+    workers: int | None = None,
+    observe: Callable[[SweepProgress], None] = lambda progress: None,
+) -> SweepResult:
+    """Run a sweep's cells and write its results, figures and page into the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
     rows = run_cells(sweep, folder, workers=workers or cores, observe=observe)
@@ -278,9 +314,13 @@ def run_sweep(
     figures = draw_figures(
         summarise_rows(rows, sweep.axes), folder / "figures", non_private=sweep.non_private
     )
-    page = write_page(rows, sweep.axes, figures, folder, title=path.stem)
+    page = write_page(rows, sweep.axes, figures, folder, title=title)
     failed = [str(row["error"]) for row in rows if row["status"] == "failed"]
-    errors = tuple(dict.fromkeys(failed))
     return SweepResult(
-        folder=folder, page=page, rows=rows, cost=format_total_cost(rows), errors=errors
+        folder=folder,
+        page=page,
+        rows=rows,
+        axes=sweep.axes,
+        cost=format_total_cost(rows),
+        errors=tuple(dict.fromkeys(failed)),
     )

@@ -16,18 +16,18 @@ from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
 from parley.simulations.data.prepared_data import PreparedData, compute_data_key
 from parley.simulations.engine.fast_engine import simulate
-from parley.sweep import cell_worker, sweep_runner
-from parley.sweep.sweep_cells import build_sweep, load_sweep
-from parley.sweep.sweep_figures import draw_figures
-from parley.sweep.sweep_page import (
+from parley.sweeps import cell_worker, sweep_runner
+from parley.sweeps.sweep_cells import build_sweep, load_sweep
+from parley.sweeps.sweep_figures import draw_figures
+from parley.sweeps.sweep_page import (
     compare_runs,
     format_total_cost,
     list_run_names,
     write_comparison,
     write_page,
 )
-from parley.sweep.sweep_results import compute_total_charge, summarise_rows, write_results
-from parley.sweep.sweep_runner import SweepResult, run_cells
+from parley.sweeps.sweep_results import compute_total_charge, summarise_rows, write_results
+from parley.sweeps.sweep_runner import SweepResult, run_cells
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -301,7 +301,7 @@ def test_the_command_runs_processes_and_says_what_failed(tmp_path, capsys):
         "'algorithm.rounds' = [1]\n'parties.min-records' = [10, 1000]\n"
     )
     command = ["sweep", str(path), "--out", str(tmp_path / "out"), "--workers", "1", "-q"]
-    assert app(command, standalone_mode=False) == 1
+    assert app([*command, "-v"], standalone_mode=False) == 1
     told = capsys.readouterr()
     assert "2 runs, simulation only. On real records" in told.out
     assert "min-records" in told.err

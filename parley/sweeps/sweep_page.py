@@ -17,8 +17,8 @@ from parley.server.records.number_format import format_epsilon, format_number
 from parley.server.records.run_folder import RunFolderError, load_run_job
 from parley.server.records.run_reader import read_run
 from parley.server.records.run_summary import RunSummary
-from parley.sweep.sweep_figures import SweepFigure
-from parley.sweep.sweep_results import (
+from parley.sweeps.sweep_figures import SweepFigure
+from parley.sweeps.sweep_results import (
     FIGURES,
     HALF_WIDTH,
     Row,
@@ -136,7 +136,7 @@ def write_page(
     return write_template(
         folder / "sweep.html",
         "sweep.html.j2",
-        package="parley.sweep",
+        package="parley.sweeps",
         title=title,
         runs=len(rows),
         failed=len(errors),
@@ -176,7 +176,7 @@ def write_comparison(runs: Sequence[Path], target: Path) -> Path:
     return write_template(
         target,
         "compare.html.j2",
-        package="parley.sweep",
+        package="parley.sweeps",
         names=list_run_names(runs),
         tables=tables,
     )

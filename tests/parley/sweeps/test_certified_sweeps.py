@@ -5,10 +5,10 @@ import pytest
 from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.section_base import JobError
-from parley.sweep.sweep_cells import build_sweep
-from parley.sweep.sweep_page import format_total_cost
-from parley.sweep.sweep_results import compute_total_charge
-from parley.sweep.sweep_runner import run_cells
+from parley.sweeps.sweep_cells import build_sweep
+from parley.sweeps.sweep_page import format_total_cost
+from parley.sweeps.sweep_results import compute_total_charge
+from parley.sweeps.sweep_runner import run_cells
 
 BASE = {
     "parties": {"count": 3},

@@ -23,8 +23,8 @@ from parley.report.vega_lite import (
     build_quantitative,
 )
 from parley.safe_io.file_writing import make_folder, write_file
-from parley.sweep.sweep_cells import METHOD
-from parley.sweep.sweep_results import HALF_WIDTH, Row, to_number
+from parley.sweeps.sweep_cells import METHOD
+from parley.sweeps.sweep_results import HALF_WIDTH, Row, to_number
 
 _TITLES = {
     "excess_loss": "excess training loss",

@@ -36,9 +36,11 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from parley.privacy.ledger.hash_chain import encode_canonical_json
+from parley.run_request import choose_network_algorithm
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
@@ -87,12 +89,17 @@ class Sweep:
 
 
 def load_sweep(
-    path: str | Path, *, overrides: Sequence[str] = (), max_cells: int | None = MAX_CELLS
+    path: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    values: Mapping[str, Any] = MappingProxyType({}),
+    max_cells: int | None = MAX_CELLS,
 ) -> Sweep:
     """Load the sweep in a file.
 
     Args:
         overrides: `key=value` of the job that all cells share.
+        values: the same by dotted key.
         max_cells: maximum number of cells; None for any number.
 
     Raises:
@@ -109,6 +116,10 @@ def load_sweep(
         (section, *rest), value = parse_override(text)
         check_key(".".join((section, *rest)), where="--set")
         tree.setdefault(section, {})[rest[0]] = value
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        tree.setdefault(section, {})[key] = value
+    choose_network_algorithm(tree)
     return build_sweep(tree, source=str(path), max_cells=max_cells)
 
 
