@@ -19,6 +19,7 @@ from parley.client.contract.feature_map import compute_prepared_schema
 from parley.client.contract.model_state import State, save_state, select_components
 from parley.client.contract.roster import Deployment
 from parley.client.data.schema import Schema
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -37,7 +38,12 @@ from parley.server.rounds.party_inspection import (
 )
 from parley.server.rounds.party_status import PartyStates
 from parley.server.rounds.remote_parties import ConnectedParties
-from parley.server.rounds.run_execution import build_summary, execute_run, save_results
+from parley.server.rounds.run_execution import (
+    FinishedRun,
+    build_summary,
+    execute_run,
+    save_results,
+)
 from parley.server.rounds.run_observer import Observer
 from parley.server.rounds.transport import Traffic, Transport
 
@@ -98,21 +104,8 @@ def coordinate(
         features=first.features,
         components=components,
     )
-    finished = execute_run(
-        stages,
-        job=job,
-        build_cohort=lambda stage, algorithm, start: parties.join(
-            stage.plan,
-            algorithm,
-            rounds=stage.rounds,
-            components=_encode_components(start.state),
-            has_rounds=start.done < stage.rounds,
-            corrupt=job.corrupt,
-        ),
-        budgets=budgets,
-        folder=folder,
-        observer=observer,
-        roster=deployment.id,
+    finished = _execute_stages(
+        stages, job, parties, budgets, deployment=deployment, folder=folder, observer=observer
     )
     summary = build_summary(
         finished,
@@ -130,6 +123,35 @@ def coordinate(
         finished, job=job, folder=folder, summary=summary, features=parties.features
     )
     return summary
+
+
+def _execute_stages(
+    stages: Sequence[RunStage],
+    job: Job,
+    parties: ConnectedParties,
+    budgets: Sequence[DatasetBudget],
+    *,
+    deployment: Deployment,
+    folder: RunFolder,
+    observer: Observer | None,
+) -> FinishedRun:
+    """Run the stages among the parties, each with a cohort that joins for it."""
+    return execute_run(
+        stages,
+        job=job,
+        build_cohort=lambda stage, algorithm, start: parties.join(
+            stage.plan,
+            algorithm,
+            rounds=stage.rounds,
+            components=_encode_components(start.state),
+            has_rounds=start.done < stage.rounds,
+            corrupt=job.corrupt,
+        ),
+        budgets=budgets,
+        folder=folder,
+        observer=observer,
+        roster=deployment.id,
+    )
 
 
 def _wait_for_approvals(
