@@ -33,5 +33,5 @@ class Division:
 
     def check(self, schema: Schema) -> None:
         """Raise SchemaError unless the block column exists and nothing is learned from it."""
-        why = "a block is public, and a row is known again by its other cells"
+        why = "a block is public, and a row is recognised by its other cells"
         check_ignored(schema, self.column, key="block-column", why=why)

@@ -116,8 +116,8 @@ def _parse_numbers(table: RawTable, name: str) -> pl.Series:
 
 _NULL = " (file.null-values of the schema lists the texts that mean an empty value)"
 _EMPTY = (
-    "an empty value (the column's `missing` in the schema says what to put there, "
-    "file.null-values which texts mean one)"
+    "an empty value (the column's `missing` in the schema replaces it; "
+    "file.null-values lists the texts that mean one)"
 )
 
 

@@ -357,8 +357,8 @@ class LabelColumn(SchemaPart):
         if (self.positive is None) != (self.negative is None):
             missing = "negative" if self.negative is None else "positive"
             raise ValueError(
-                f'Expected positive and negative together, {missing} is missing ("rest" stands'
-                " for every other value)."
+                f'Expected positive and negative together, {missing} is missing ("rest" '
+                "means every other value)."
             )
         if self.positive == "rest" and self.negative == "rest":
             raise ValueError('Expected "rest" for one of positive and negative, got it for both.')
@@ -372,7 +372,7 @@ class LabelColumn(SchemaPart):
             _require_range(self.range)
             _require_within("centre", self.centre, self.range)
         elif self.centre is not None:
-            raise ValueError(f"Expected centre beside a range, got {self.centre:g} without one.")
+            raise ValueError(f"Expected centre only with a range, got {self.centre:g} without one.")
         if self.positive is None and self.classes is None and self.range is None:
             raise ValueError(
                 "Expected what the label means: positive and negative (two labels),"

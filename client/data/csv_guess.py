@@ -60,9 +60,9 @@ def find_separator_fault(path: str | Path, file: FileFormat) -> DataError | None
     found = guess_separator(path, file.encoding)
     if found == file.separator:
         return None
-    expected = f"fields separated by {file.separator!r}, as file.separator of the schema says"
+    expected = f"fields separated by {file.separator!r} (file.separator in the schema)"
     remedy = f"separator = {toml_writing.format_toml_value(found)} under [file] reads it"
-    return DataError(expected, f"ones that look separated by {found!r} ({remedy})", path=path)
+    return DataError(expected, f"fields that look separated by {found!r} ({remedy})", path=path)
 
 
 def choose_separator(text: str) -> str:
@@ -84,11 +84,11 @@ def check_first_line(path: str | Path, encoding: str, separator: str, *, header:
     expected = f"a first line with a name for each of {width} columns"
     if not header:
         raise DataError(f"{width} cells in every line", f"{first} in the first", path=path, row=1)
-    got = f"one with {first} (delete what stands above the names)"
+    got = f"one with {first} (delete the lines above the names)"
     lines = _read_records(text, separator)
     others = lines[1:]
     if re.fullmatch(_SEPARATOR_LINE, text.lstrip("\ufeff").partition("\n")[0].strip()):
-        got = "Excel's line sep= (delete what stands above the names)"
+        got = "Excel's line sep= (delete the lines above the names)"
     elif all(len(cells) == first + 1 and not cells[-1].strip() for cells in others):
         got = (
             f"one with {first}, and an empty cell at every line's end (delete the separator there)"
@@ -98,7 +98,7 @@ def check_first_line(path: str | Path, encoding: str, separator: str, *, header:
         less = "fewer" if first < width else "more"
         got = f"one with {first}: the header has {counted} {less} than the rows have cells"
         if first > width:
-            got += " (delete the names of columns that the rows have not)"
+            got += " (delete the names that have no column)"
         if first == width - 1:
             got += "; are the first cells row names? Then write a name for them before the others"
     raise DataError(expected, got, path=path, row=1)

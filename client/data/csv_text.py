@@ -49,7 +49,7 @@ def open_decompressed(path: str | Path) -> Iterator[BinaryIO]:
     except FileNotFoundError:
         raise DataError("a file", "nothing there", path=path) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError("whole gzip data", str(error).rstrip("."), path=path) from error
+        raise DataError("complete gzip data", str(error).rstrip("."), path=path) from error
     except OSError as error:
         raise DataError("a readable file", describe_cause(error), path=path) from error
 
@@ -66,7 +66,7 @@ def read_text_pieces(path: str | Path, encoding: str) -> Iterator[str]:
             except UnicodeDecodeError as error:
                 at = line + error.object[: error.start].count(b"\n")
                 got = f"byte 0x{error.object[error.start]:02x}"
-                remedy = ' (file.encoding = "windows-1252" reads what older Windows programs wrote)'
+                remedy = ' (file.encoding = "windows-1252" reads files of older Windows programs)'
                 expected = f"text in {encoding}{remedy if encoding == 'utf-8' else ''}"
                 raise DataError(expected, got, path=path, row=at) from None
             line += text.count("\n")
@@ -198,7 +198,7 @@ def _build_csv_error(error: csv.Error, *, path: str | Path, line: int) -> DataEr
         (
             "expected after",
             "a quotation mark that ends its field",
-            "text behind it (one that is never closed, or not doubled within a field?)",
+            "text after it (is a mark never closed, or not doubled within a field?)",
         ),
         ("new-line character", "lines that end in \\n or \\r\\n", "\\r within a line"),
         (

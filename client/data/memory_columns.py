@@ -172,7 +172,7 @@ def _build_table_from_pair(
     else:
         columns = split_array_columns(_get_cells(features), schema, where)
     if label in columns:
-        raise DataError(f"the label {label!r} in y alone", "a column of X, too", path=where)
+        raise DataError(f"the label {label!r} only in y", "a column of X, too", path=where)
     rows = max((len(values) for values in columns.values() if values.ndim), default=0)
     label_column = {label: _read_label_column(labels, rows, where)}
     names = _list_column_names(labels)
@@ -236,7 +236,7 @@ def split_array_columns(features: Array, schema: Schema | None, where: str) -> d
         return {name: _to_array(features[:, at]) for at, name in enumerate(every) if name in known}
     if arrays or features.shape[1:] != (len(known),):
         columns = f"{len(known)} columns" + (f", of which {arrays} are arrays" if arrays else "")
-        expected = f"X as the schema has it ({columns}); columns by name fit every schema"
+        expected = f"X with the schema's columns ({columns}); named columns fit every schema"
         raise DataError(expected, f"shape {features.shape}", path=where)
     return {name: _to_array(features[:, at]) for at, name in enumerate(known)}
 

@@ -56,7 +56,7 @@ class MemoryLimit:
         """Raise DataError if this process has almost no memory left."""
         free = min(_list_free_bytes(), default=_RESERVED_BYTES)
         if free < _RESERVED_BYTES:
-            expected = f"{_RESERVED_BYTES // 2**20} MiB of memory left to go on reading"
+            expected = f"{_RESERVED_BYTES // 2**20} MiB of free memory to continue reading"
             raise DataError(expected, f"{max(free, 0) // 2**20} MiB", path=path)
 
     def check_bytes(self, size: int, *, path: str | Path) -> None:

@@ -81,7 +81,7 @@ class _ThriftReader:
         while kind := self._read_byte():
             number = number + (kind >> 4) if kind >> 4 else self._read_signed()
             if number in fields:
-                raise ValueError("a field that comes twice")
+                raise ValueError("a field that occurs twice")
             kind &= 0x0F
             fields[number] = kind == 1 if kind in (1, 2) else self._read_value(kind, depth)
         return fields
@@ -106,7 +106,7 @@ class _ThriftReader:
                 return [self._read_value(head & 0x0F, depth + 1) for _ in range(size)]
             case 12:
                 return self.read_struct(depth + 1)
-        raise ValueError("a type that Parquet has not")
+        raise ValueError("a type that Parquet does not have")
 
 
 def measure_row_groups(path: str | Path, columns: Collection[str]) -> list[RowGroupSize]:

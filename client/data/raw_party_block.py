@@ -88,7 +88,7 @@ def compute_owners(table: RawTable, persons: PersonIds) -> NDArray[np.bytes_]:
     if empty:
         row = next(at for at, text in enumerate(texts) if text in empty)
         raise table.build_fault(
-            "whose record it is", "an empty value", row=row, column=persons.column
+            "an identifier of the record's person", "an empty value", row=row, column=persons.column
         )
     return np.array([owners_by_text[text] for text in texts], dtype="S16")
 
@@ -285,7 +285,7 @@ def read_raw_party_block(
     """
     keep = []
     if persons is not None:
-        why = "what says whose a record is must not be asked about"
+        why = "queries must not read a person's identifier"
         check_ignored(schema, persons.column, key="id", why=why)
         keep.append(persons.column)
     if division is not None:

@@ -106,8 +106,8 @@ def compute_edges(column: NumericColumn) -> tuple[float, ...]:
     kept = np.unique(edges[(edges > low) & (edges <= high)])
     if not len(kept):
         raise SchemaError(
-            f"Expected a range [{low:g}, {high:g}] with values in at least two bins, got one: a "
-            "smaller step, or no step."
+            f"Expected a range [{low:g}, {high:g}] with values in at least two "
+            "bins, got one. Choose a smaller step, or none."
         )
     return tuple(kept.tolist())
 
@@ -146,8 +146,9 @@ def list_class_names(schema: Schema) -> tuple[str, ...]:
         return tuple(canonicalize_text(value) for value in label.classes)
     if label.positive is None or label.negative is None:
         raise SchemaError(
-            f"Expected the label {schema.label_column!r} to give classes, or positive and negative,"
-            " to be counted, got a range: make it a column of kind numeric, and another the label."
+            f"Expected the label {schema.label_column!r} to give classes, or "
+            "positive and negative, got a range. Make it a column of kind numeric, "
+            "and choose another label."
         )
     sides = (label.negative, label.positive)
     return tuple(REST if side == "rest" else canonicalize_text(side[0]) for side in sides)

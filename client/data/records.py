@@ -179,7 +179,7 @@ def find_party_files(pattern: str) -> list[Path]:
     found = [Path(name) for name in glob.glob(pattern, recursive=True)]
     files = sorted((path for path in found if path.is_file()), key=_get_sort_key)
     if not files:
-        raise DataError("at least one file, one a party", "none", path=pattern)
+        raise DataError("at least one file, one per party", "none", path=pattern)
     return files
 
 
@@ -215,7 +215,7 @@ def _draw(
 ) -> tuple[NDArray[np.int64] | None, list[RawTable]]:
     """Return the order of the drawn rows, if the rows have one, and the rows as they came."""
     if rng is None:
-        raise ValueError("Expected rng beside sample, got None.")
+        raise ValueError("Expected rng with sample, got None.")
     ends = np.cumsum([0] + [table.rows for table in tables])
     if not 1 <= sample <= ends[-1]:
         raise ValueError(f"Expected a sample of 1 to {ends[-1]} records, got {sample}.")

@@ -391,9 +391,9 @@ def check_label(schema: Schema, model_kind: str) -> None:
     if getattr(schema.label, key) is None:
         needs = {"positive": "positive and negative"}.get(key, key)
         given = [kind for kind, key in READINGS.items() if getattr(schema.label, key) is not None]
-        remedy = f" What it gives is for model.kind = {' or '.join(map(repr, given))}."
+        remedy = f" It fits model.kind = {' or '.join(map(repr, given))}."
         if schema.label.range is not None:
-            remedy += " Or make it a column of kind numeric, and another the label."
+            remedy += " Or make it a column of kind numeric, and choose another label."
         raise SchemaError(
             f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
             f" got none.{remedy}"

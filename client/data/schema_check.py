@@ -84,7 +84,7 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
         if name not in schema.columns
     ]
     twice = sorted(name for name, count in counts.items() if count > 1)
-    problems += [f"Column {name!r} is there more than once." for name in twice]
+    problems += [f"Column {name!r} occurs more than once." for name in twice]
     there = [name for name in schema.used if counts[name] == 1]
     if not there:
         return CheckedFile(records=0, problems=tuple(problems), remarks=())
@@ -186,14 +186,16 @@ class _FileChecker:
                 for what, fault in listed[:_MAX_VALUES]
             ]
             if len(listed) > _MAX_VALUES:
-                lines.append(f"Column {name!r}: and more values that the schema doesn't allow.")
+                lines.append(f"Column {name!r}: further values that the schema does not allow.")
         return lines
 
     def list_remarks(self) -> tuple[str, ...]:
         """Return what a run would silently do to the records."""
         lines = [
-            f"Column {name!r}: {count:,} of {self.records:,} values lie outside the range; they "
-            "are clamped to it."
+            (
+                f"Column {name!r}: {count:,} of {self.records:,} values outside the range: "
+                "clamped to it."
+            )
             for name, count in self._clamped.items()
             if count
         ]

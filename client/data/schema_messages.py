@@ -48,7 +48,7 @@ def format_fault(
             hint = f" (the nearest is {matches[0]!r})" if matches else ""
             return f"{where}: Expected kind {', '.join(columns)}, got {got!r}{hint}."
         case "string_pattern_mismatch":
-            expected = "one ASCII character that is no quotation mark or line end"
+            expected = "one ASCII character that is not a quotation mark or line end"
             return f"{where}: Expected {expected}, got {fault['input']!r}."
         case "value_error":
             return (f"{where}: " if where else "") + str(fault["msg"]).removeprefix("Value error, ")

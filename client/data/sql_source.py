@@ -82,16 +82,16 @@ _SQLITE_ALLOWED = (
 _READS = "a query that reads: one SELECT, which changes nothing"
 
 _CONNECTION_FAULTS = {
-    "password authentication failed": (f"a password that the server takes ({WHERE_SECRETS_GO})",
+    "password authentication failed": (f"a password that the server accepts ({WHERE_SECRETS_GO})",
                                        "one that it refuses"),
     "no password supplied": (f"a password: {WHERE_SECRETS_GO}", "none that libpq finds"),
-    "resolve": ("a server's name that is known here", "no address for it"),
+    "resolve": ("a server name that resolves to an address", "no address"),
     "refused": ("a server that listens there", "a refused connection"),
     "timeout": (f"a server that answers within {_WAIT_S} s", "no answer"),
-    "does not exist": ("a user and a database that the server has", "one that it has not"),
-    "pg_hba.conf": ("a server that lets this user in from here (pg_hba.conf)", "a refusal"),
-    "SSL": ("TLS as sslmode asks for it", "a server that does otherwise"),
-    "certificate": ("a certificate as sslmode asks for it", "another"),
+    "does not exist": ("an existing user and database", "an unknown one"),
+    "pg_hba.conf": ("a server that admits this user from here (pg_hba.conf)", "a refusal"),
+    "SSL": ("TLS as sslmode requires", "a server with other TLS settings"),
+    "certificate": ("a certificate as sslmode requires", "another"),
 }  # fmt: skip
 """Part of libpq's message on a failed connection → what was expected, and what came.
 
@@ -125,7 +125,7 @@ def read_sql_tables(
     """
     with _open_cursor(source) as cursor:
         if _list_names(cursor) != names:
-            raise DatabaseError("the columns of a moment ago", "others", path=source.name)
+            raise DatabaseError("the same columns as before", "others", path=source.name)
         if not isinstance(cursor, sqlite3.Cursor):
             cursor.itersize = _rows_to_fetch(cursor.connection, source)
         begin = 0
@@ -181,7 +181,9 @@ def _open_cursor(source: SqlQuery) -> Iterator[Any]:
     if text.startswith("env:"):
         text = os.environ.get(text.removeprefix("env:"), "")
         if not text:
-            raise DatabaseError("a variable that holds a URL", "none of it", path=source.name)
+            raise DatabaseError(
+                "an environment variable that contains a URL", "none", path=source.name
+            )
     sqlite = text.startswith("sqlite://")
     driver, connect = (_prepare_sqlite if sqlite else _prepare_postgresql)(source, text)
     planned = False
@@ -337,7 +339,7 @@ def _convert_postgresql_error(cause: Exception, source: SqlQuery, *, planned: bo
         return _build_timeout_error(source)
     if state is None and type(cause).__name__ == "OperationalError":
         matches = (what for part, what in _CONNECTION_FAULTS.items() if part in message)
-        expected, got = next(matches, ("a connection that lasts", "none"))
+        expected, got = next(matches, ("a lasting connection", "none"))
         return DatabaseError(expected, got, path=where)
     expected = "a query that the database can run"
     if state is None or state[:2] == "22":
@@ -345,7 +347,7 @@ def _convert_postgresql_error(cause: Exception, source: SqlQuery, *, planned: bo
     elif state in ("0A000", "25006", "42601") and not planned:
         expected = _READS
     elif state == "42501":
-        expected = "what this user may read (GRANT SELECT)"
+        expected = "a query that this user may run (GRANT SELECT)"
     return _build_refusal(cause, expected, _get_condition_name(state), where, planned=planned)
 
 
@@ -356,7 +358,7 @@ def _get_condition_name(state: str | None) -> str:
     try:
         name = psycopg.errors.lookup(state or "").__name__
     except KeyError:
-        return "an error of no condition of PostgreSQL's own"
+        return "an error that is not one of PostgreSQL's conditions"
     return f"{state} ({name})"
 
 

@@ -59,8 +59,9 @@ class Count(Query):
         super().check(schema, neighbouring)
         if self.where is None and not self.by and neighbouring is Neighbouring.REPLACE_ONE:
             raise QueryError(
-                "Expected where or group_by with count, got neither: under replace-one the number "
-                "of records is public, and costs nothing (Answer.records, Session.records)."
+                "Expected where or group_by with count, got neither: under replace-one "
+                "the number of records is public and free (Answer.records, "
+                "Session.records)."
             )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
@@ -112,8 +113,8 @@ class Histogram(ColumnQuery):
         known = get_range(schema, self.column)
         if not self.bins and not self.edges:
             raise QueryError(
-                f"Expected bins (how many) or edges with {self.column!r}, a column of numbers, got "
-                "neither: intervals are never read off the records."
+                f"Expected bins (how many) or edges with {self.column!r}, a column of "
+                "numbers, got neither: intervals are never read from the records."
             )
         if self.edges and not known.low <= self.edges[0] < self.edges[-1] <= known.high:
             raise QueryError(

@@ -128,7 +128,7 @@ class KMeansGrid(ColumnsQuery):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= self.grid <= 256:
-            raise QueryError(f"Expected a grid of 2 to 256 cells a column, got {self.grid}.")
+            raise QueryError(f"Expected a grid of 2 to 256 cells per column, got {self.grid}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """Run the checks of `Query.check`."""

@@ -60,7 +60,10 @@ class QueryBatch:
         if not all(1 <= weight <= MAX_WEIGHT for weight in self.weights):
             raise QueryError(f"Expected weights from 1 to 2^40, got {self.weights}.")
         if self.reporting_query is not None and (len(self.queries) > 1 or self.weights != (1,)):
-            raise QueryError("Expected records' own reports alone, of weight 1, got a batch.")
+            raise QueryError(
+                "Expected a query of randomised response to be the only one of its "
+                "batch, with weight 1, got others."
+            )
 
     @property
     def reporting_query(self) -> Query | None:
@@ -196,7 +199,8 @@ class Counting:
         if cells > MAX_CELLS:
             raise QueryError(
                 f"Expected at most {MAX_CELLS:,} cells in a sum, got {cells:,} of "
-                f"{self.parties} parties together: ask fewer cells, or all parties in the same."
+                f"{self.parties} parties together. Request fewer cells, or the same "
+                "cells for all parties."
             )
         return cells
 
@@ -229,8 +233,8 @@ class Counting:
         alone = max(each.largest for each in batch.build_record_sets(schema))
         if self.is_size_private(neighbouring) and alone > MAX_PRIVATE_ENTRY:
             raise QueryError(
-                f"Expected entries of at most 2^31 where a party's size is private, got {alone}: "
-                "more equal shares of the budget help."
+                "Expected entries of at most 2^31 if a party's size is private, got "
+                f"{alone}. Choose more equal shares of the budget."
             )
         moved = compute_sensitivity(
             self.build_unit_set(batch, schema), neighbouring, records=self.records

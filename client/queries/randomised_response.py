@@ -69,8 +69,8 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
             raise QueryError(f"Expected two answers or more in {self.column!r}, got one.")
         if neighbouring is not Neighbouring.REPLACE_ONE:
             raise QueryError(
-                f"Expected replace-one with randomised response, got {neighbouring}: every record "
-                "answers, so that their number shows."
+                f"Expected replace-one with randomised response, got {neighbouring}: "
+                "every record answers, which reveals their number."
             )
 
     def randomise_block(

@@ -172,7 +172,7 @@ class ColumnSum(ColumnQuery):
         """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         if not self.get_answer_unit(schema) > 0:
-            raise QueryError(f"Expected a range of {self.column!r} that is not 0 alone, got 0.")
+            raise QueryError(f"Expected a range of {self.column!r} other than 0, got only 0.")
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return G sums."""

@@ -96,7 +96,7 @@ class Survival(ColumnQuery):
         if known.low < 0:
             raise QueryError(
                 f"Expected a time from 0 on, got {self.column!r} in [{known.low:g}, "
-                f"{known.high:g}]: say its range from 0 in the schema."
+                f"{known.high:g}]. Set a range from 0 in the schema."
             )
         if getattr(schema.columns[self.column], "outside", "") != "refuse":
             raise QueryError(
@@ -217,8 +217,8 @@ def check_event(schema: Schema, event: str, occurred: str) -> None:
             )
     elif occurred not in (texts := get_categories(schema, event)):
         raise QueryError(
-            f"Expected occurred, which of {', '.join(map(repr, texts))} of {event!r} is "
-            f"the event, got {occurred!r}."
+            "Expected occurred to name the event, one of "
+            f"{', '.join(map(repr, texts))} of {event!r}, got {occurred!r}."
         )
 
 

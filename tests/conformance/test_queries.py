@@ -200,5 +200,5 @@ def test_a_mean_that_does_not_count_is_refused_where_the_number_of_records_is_pr
         (replace(alone, where=OLD), Neighbouring.REPLACE_ONE),
         (replace(alone, by=("sex",)), Neighbouring.REPLACE_ONE),
     ):
-        with pytest.raises(ValueError, match="how many there are is not public"):
+        with pytest.raises(ValueError, match="their number is not public"):
             query.check(SCHEMA, relation)

@@ -92,7 +92,7 @@ def test_a_target_in_memory_is_learned_by_the_model_that_it_is_for(tmp_path):
     result = parley.run(job, data=_frame(), label="dose", out=tmp_path / "run")
     assert (result.summary.model, result.summary.metric) == ("ridge", "r2")
     named = parley.load_job(overrides=[*QUICK, "model.kind=logistic"])
-    with pytest.raises(SchemaError, match=r"What it gives is for model\.kind = 'ridge'"):
+    with pytest.raises(SchemaError, match=r"It fits model\.kind = 'ridge'"):
         parley.run(named, data=_frame(), label="dose", out=tmp_path / "refused")
 
 

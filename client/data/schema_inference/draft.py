@@ -94,7 +94,9 @@ _MAX_SOURCE_CHARS = 100
 _MAX_VALUE = 1e299
 _MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
 _TAIL_SHARE = 0.01
-_ODD = "not a number (a run refuses the file until they are mended or among file.null-values)"
+_ODD = (
+    "not a number (a run refuses the file until you correct them or list them in file.null-values)"
+)
 _NEAR = "not a number, too many to read the column as numbers"
 
 
@@ -201,9 +203,9 @@ def infer_schema(
         file_entry["null-values"] = sorted(reader.null_values)
     remarks = []
     if csv and header and all(_is_name_a_cell(column, table) for column in columns):
-        remarks.append("The first line reads like a record: if it names nothing, use --no-header.")
+        remarks.append("The first line looks like a record. If it has no names, use --no-header.")
     if csv and len(columns) == 1:
-        remarks.append(f"One column only, {label!r}: if there are more, name the --separator.")
+        remarks.append(f"Only one column, {label!r}. If there are more, set --separator.")
     names_of_files = ", ".join(map(_get_display_name, sources))
     return InferredSchema(
         text=_format_schema(names_of_files, table.frame.height, file_entry, columns),
@@ -369,9 +371,9 @@ class _ColumnReader:
         if (mark := find_missing_mark(cells.values)) is not None:
             held = int((cells.values == mark).sum())
             yield (
-                f"{mark:g} stands in {held} of {self._rows} cells, far from all others: if it is "
-                f'a missing value, null-values = ["{mark:g}"] under [file] says so, and `missing` '
-                "of this column what to put there"
+                f"{mark:g} is in {held} of {self._rows} cells, far from all others. If "
+                f'it is a missing value, set null-values = ["{mark:g}"] under [file], '
+                "and this column's `missing` to its replacement"
             )
         for places, verdict in ((cells.odd, _ODD), (cells.near, _NEAR)):
             if len(places):
@@ -404,8 +406,8 @@ class _ColumnReader:
             begin += part.rows
         if numbers and texts:
             yield (
-                f"numbers in {', '.join(numbers)}, but text in {', '.join(texts)}: make them "
-                "numbers there, or the column is not learned from as numbers"
+                f"numbers in {', '.join(numbers)}, but text in {', '.join(texts)}: "
+                "change them to numbers there, or the column is not used as numbers"
             )
 
     def _find_doubtful_numbers(
@@ -426,8 +428,8 @@ class _ColumnReader:
             if has_thousands_pattern(cells, mark) and (plain or not self._comma):
                 name = "point" if mark == "." else "comma"
                 yield (
-                    f"every {name} stands before exactly three digits: if it is a thousands "
-                    f"separator, not a decimal {name}, take it out of the file's cells"
+                    f"every {name} precedes exactly three digits. If it is a thousands "
+                    f"separator, not a decimal {name}, remove it from the file's cells"
                 )
         mark_of_none = find_missing_mark(present)
         numbers = present if mark_of_none is None else present.filter(present != mark_of_none)
@@ -467,7 +469,9 @@ def _build_array_entry(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     if array.dtype.kind in "mM":
         return {"kind": "ignore"}, DATES
     if array.ndim < 2 or array.dtype.kind not in "biuf" or len(array) != rows:
-        return {"kind": "ignore"}, f"dtype {array.dtype}, shape {array.shape}: not one row a record"
+        return {
+            "kind": "ignore"
+        }, f"dtype {array.dtype}, shape {array.shape}: not one row per record"
     if array.dtype.kind == "f" and not (np.abs(array) <= np.float64(1e299)).all():
         return {"kind": "ignore"}, "NaN or infinite values: clean them before use"
     if array.dtype == np.uint8:
@@ -693,7 +697,7 @@ def _is_common(series: pl.Series, labels: Sequence[Any]) -> bool:
 
 def _no_common_label(path: str | Path, name: str) -> DataError:
     expected = f"a label of at least {MIN_RECORDS} records, which a draft may name"
-    got = "none: write the label's entry by what is publicly known of it"
+    got = "none: write the label's entry from public knowledge"
     return DataError(expected, got, path=path, column=name)
 
 

@@ -120,13 +120,12 @@ class Comparison(Expression):
             isinstance(field, CategoryField) and MISSING in field.texts
         ):
             raise WhereError(
-                f"Expected a column that can be empty beside null, got {self.column!r}: its "
-                "schema refuses an empty value, or puts another in its place."
+                f"Expected a column that can be empty with null, got {self.column!r}: "
+                "its schema refuses an empty value, or replaces it."
             )
         if isinstance(field, CategoryField) and self.sign in _ORDERED:
             raise WhereError(
-                f"Expected == or != beside {self.column!r}, a column of categories, "
-                f"got {self.sign}."
+                f"Expected == or != with {self.column!r}, a column of categories, got {self.sign}."
             )
         for value in self.values:
             _check_constant(field, self.column, value)
@@ -213,7 +212,7 @@ def join_conditions(connective: str, *parts: Expression) -> Expression:
     for part in parts:
         if not isinstance(part, Expression):
             raise WhereError(
-                f"Expected a condition beside {connective}, got {type(part).__name__}."
+                f"Expected a condition next to {connective}, got {type(part).__name__}."
             )
         flat += (
             part.parts
@@ -244,12 +243,12 @@ def _check_constant(field: CategoryField | RangeField, column: str, value: Const
     if isinstance(field, RangeField):
         if isinstance(value, str | bool):
             raise WhereError(
-                f"Expected a number beside {column!r}, in [{field.low:g}, {field.high:g}], "
-                f"got {value!r:.80}."
+                f"Expected a number to compare with {column!r}, in [{field.low:g}, "
+                f"{field.high:g}], got {value!r:.80}."
             )
     elif canonicalize_text(value) not in field.texts:
         known = ", ".join(map(repr, field.texts[:12])) + (", …" if len(field.texts) > 12 else "")
-        raise WhereError(f"Expected one of {known} beside {column!r}, got {value!r:.80}.")
+        raise WhereError(f"Expected one of {known} to compare with {column!r}, got {value!r:.80}.")
 
 
 def parse_constant(value: object, *, context: str) -> Constant:
@@ -264,7 +263,7 @@ def parse_constant(value: object, *, context: str) -> Constant:
         return value
     raise WhereError(
         f"Expected a text, a finite number, true or false {context}, got {value!r:.80}"
-        + (": a column that is empty is asked by `is null`." if value is None else ".")
+        + (": use `is null` for an empty column." if value is None else ".")
     )
 
 

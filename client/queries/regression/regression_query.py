@@ -167,8 +167,8 @@ class RegressionQuery(ColumnQuery):
         count = len(Design.from_schema(schema, self.of).covariates)
         if not 1 <= count <= MAX_COEFFICIENTS:
             raise QueryError(
-                f"Expected 1 to {MAX_COEFFICIENTS} coefficients, got {count}: one a column of "
-                "numbers, and one a category but the first."
+                f"Expected 1 to {MAX_COEFFICIENTS} coefficients, got {count}: one per "
+                "column of numbers, and one per category except the first."
             )
         self._family.check(self._outcome, schema)
         wanted = self.count_intervals(schema) + count

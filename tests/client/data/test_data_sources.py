@@ -114,7 +114,7 @@ def test_a_torch_data_set_becomes_its_pairs():
         ([], "a Dataset of pairs"),
         ([1, 2], "a Dataset of pairs"),
         ([(np.zeros(2), 0), (np.zeros(3), 1)], "of one shape"),
-        (({"y": [1, 2]}, [0, 1]), "'y' in y alone"),
+        (({"y": [1, 2]}, [0, 1]), "'y' only in y"),
     ],
 )
 def test_what_is_no_data_is_refused(data, message):

@@ -85,7 +85,9 @@ def test_a_file_in_several_batches_is_bounded_as_one(tmp_path):
 
 
 def test_records_of_nobody_and_columns_that_can_be_asked_about_are_refused():
-    with pytest.raises(DataError, match=r"row 2, column 'patient': Expected whose record it is"):
+    with pytest.raises(
+        DataError, match=r"row 2, column 'patient': Expected an identifier of the record's person"
+    ):
         bounded(rows(["a", "", "b"]))
     with pytest.raises(DataError, match="row 3"):
         bounded(rows(["a", "b", "NA"]))

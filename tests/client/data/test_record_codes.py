@@ -95,7 +95,7 @@ def test_columns_that_cannot_be_counted_are_refused_with_their_name(column, said
 def test_a_label_that_is_a_number_is_refused_with_the_remedy():
     text = '[columns]\na = { kind = "numeric", range = [0, 1] }\n'
     text += 'y = { kind = "label", range = [0, 9] }\n'
-    with pytest.raises(SchemaError, match="make it a column of kind numeric"):
+    with pytest.raises(SchemaError, match="Make it a column of kind numeric"):
         build_coded_columns(Schema.from_toml(text))
 
 

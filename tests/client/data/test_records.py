@@ -147,7 +147,7 @@ def test_party_files_come_in_natural_order(tmp_path):
     write(tmp_path, HEADER, "party-3.csv")
     with pytest.raises(DataError, match=r"party-3\.csv: Expected at least one record, got none"):
         [read_records(file, SCHEMA, "logistic") for file in find_party_files(pattern)]
-    with pytest.raises(DataError, match="one a party, got none"):
+    with pytest.raises(DataError, match="one per party, got none"):
         find_party_files(str(tmp_path / "nobody-*.csv"))
 
 

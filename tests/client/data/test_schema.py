@@ -232,9 +232,7 @@ def test_a_file_that_fits_has_no_problem_and_a_run_reads_it(tmp_path):
     found = check_file(path, schema)
     assert found.records == len(read_records(path, schema, "logistic")) == 3
     assert found.problems == ()
-    assert found.remarks == (
-        "Column 'age': 1 of 3 values lie outside the range; they are clamped to it.",
-    )
+    assert found.remarks == ("Column 'age': 1 of 3 values outside the range: clamped to it.",)
 
 
 def test_every_disagreement_is_listed_at_once_with_its_lines(tmp_path):
@@ -246,7 +244,7 @@ def test_every_disagreement_is_listed_at_once_with_its_lines(tmp_path):
             "Column 'age', lines 5, 7: Expected a number, got 'oops' (file.null-values of the "
             "schema lists the texts that mean an empty value).",
             "Column 'age', line 6: Expected a number, got an empty value (the column's `missing` "
-            "in the schema says what to put there, file.null-values which texts mean one).",
+            "in the schema replaces it; file.null-values lists the texts that mean one).",
             "Column 'dose', line 5: Expected a number in [0, 1], got 2.",
             "Column 'dose', line 8: Expected a number, got 'oops' (file.null-values of the "
             "schema lists the texts that mean an empty value).",
@@ -270,8 +268,8 @@ def test_columns_that_are_missing_or_unknown_stand_beside_the_cells(tmp_path):
 def test_a_wrong_separator_and_ragged_lines_are_told(tmp_path):
     path = _csv(tmp_path, [line.replace(",", ";") for line in GOOD], "id;age;dose;ward;sick")
     said = (
-        f"{path}: Expected fields separated by ',', as file.separator of the schema says, got ones "
-        "that look separated by ';' (separator = \";\" under [file] reads it)."
+        f"{path}: Expected fields separated by ',' (file.separator in the schema), got fields that "
+        "look separated by ';' (separator = \";\" under [file] reads it)."
     )
     for file in ("", "[file]\nheader = false\n"):
         schema = Schema.from_toml(file + SCHEMA)
@@ -313,7 +311,7 @@ def test_many_wrong_values_of_a_column_are_cut_and_said(tmp_path):
     path = _csv(tmp_path, [f"1,40,0.5,w{k},yes" for k in range(30)])
     problems = check_file(path, Schema.from_toml(SCHEMA)).problems
     assert len(problems) == 21
-    assert problems[-1] == "Column 'ward': and more values that the schema doesn't allow."
+    assert problems[-1] == "Column 'ward': further values that the schema does not allow."
 
 
 def test_the_command_says_so_by_its_status(tmp_path, capsys):

@@ -332,8 +332,8 @@ UNREACHED = {
     "a wrong password": ({"password": SECRET}, "PGPASSWORD, or into ~/.pgpass.*refuses"),
     "no password": ({"password": ""}, "a password: it goes into PGPASSWORD"),
     "no such server": ({"port": 1, "password": SECRET}, "a refused connection"),
-    "no such host": ({"hostname": f"{SECRET}.invalid"}, "no address for it"),
-    "no such database": ({"path": "/nowhere"}, "a database that the server has"),
+    "no such host": ({"hostname": f"{SECRET}.invalid"}, "resolves to an address, got no address"),
+    "no such database": ({"path": "/nowhere"}, "an existing user and database"),
 }
 
 
@@ -369,7 +369,7 @@ def test_a_password_comes_from_a_file_of_mode_600_alone(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("database", "named"),
     [
-        ("env:NOWHERE", "a variable that holds a URL"),
+        ("env:NOWHERE", "an environment variable that contains a URL"),
         ("env:ODD", "sqlite:///FILE or postgresql://USER@HOST/DATABASE"),
         ("env:TORN", "sqlite:///FILE or postgresql://USER@HOST/DATABASE"),
         ("sqlite:///nowhere.db", "a SQLite file at .*nowhere.db, got none"),

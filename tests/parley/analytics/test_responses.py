@@ -108,9 +108,9 @@ def test_reports_are_of_records_alone_and_by_themselves():
         )
         with pytest.raises(Declined):
             bind_schema(task, schema)
-    with pytest.raises(ValueError, match="reports alone"):
+    with pytest.raises(ValueError, match="the only one of its batch"):
         QueryBatch(queries=(asked, Count(by=("sex",))), weights=(1, 1))
-    with pytest.raises(ValueError, match="of weight 1"):
+    with pytest.raises(ValueError, match="with weight 1"):
         QueryBatch(queries=(asked,), weights=(2,))
 
 

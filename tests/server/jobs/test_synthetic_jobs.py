@@ -55,7 +55,7 @@ MANY = ", ".join(f'"c{at}"' for at in range(65_537))
             "marginals",
             [NUMBER, 'sick = { kind = "label", range = [0, 1] }'],
             "",
-            "make it a column of kind numeric, and another the label",
+            "Or make it a column of kind numeric, and choose another label",
         ),
         ("random-features", [NUMBER, LABEL], "privacy.unit=both", "privacy.unit = 'record'"),
         ("random-features", [NUMBER, LABEL], "algorithm.length-scale=-1", "greater than 0"),

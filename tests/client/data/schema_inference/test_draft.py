@@ -346,7 +346,7 @@ def test_texts_as_people_write_them(tmp_path):
     assert reading(inferred, "name").entry == {"kind": "ignore"}
     temperature = reading(inferred, "temperature")
     assert temperature.entry["range"] == [36, 39]
-    assert "-999 stands in 20 of 400 cells" in temperature.remarks[0]
+    assert "-999 is in 20 of 400 cells" in temperature.remarks[0]
     found = read_records(path, Schema.from_toml(inferred.text), "logistic")
     assert 0 < found.labels.sum() < 400
 
