@@ -47,7 +47,10 @@ def replace_file(
     """
     draft = path.with_name(f".{secrets.token_hex(8)}{_DRAFT}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, mode)
+    try:
+        descriptor = os.open(draft, flags, mode)
+    except OSError as error:  # name the file, not its draft
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

@@ -1,5 +1,6 @@
 """Files that were emptied, cut off or saved in another encoding: one clear message each."""
 
+import os
 import shutil
 
 import pytest
@@ -7,6 +8,7 @@ from command_line import run_main
 
 import parley
 from parley.client.data.schema import load_schema
+from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job_file import load_job
 
 DAMAGES = {
@@ -100,3 +102,17 @@ def test_a_place_that_is_no_run_is_not_named_as_one_to_resume(tmp_path) -> None:
     assert status == 2
     assert "not empty" in shown
     assert "resume" not in shown
+
+
+@pytest.mark.parametrize("name", ["two\nlines", os.fsdecode(b"caf\xe9"), "right\u202eleft"])
+def test_a_folder_whose_name_is_no_text_is_refused_before_a_run_begins(name, tmp_path) -> None:
+    status, _, shown = run_main("run", "-q", "--out", tmp_path / name)
+    assert status == 2
+    assert "printable" in shown
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_written_is_named_not_its_draft(tmp_path) -> None:
+    with pytest.raises(OSError, match=r"nosuch/page\.html") as refused:
+        write_file(tmp_path / "nosuch" / "page.html", "text")
+    assert ".part" not in str(refused.value)
