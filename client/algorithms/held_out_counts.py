@@ -29,6 +29,7 @@ from parley.client.algorithms.algorithm_spec import (
     get_settings,
 )
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
+from parley.client.algorithms.count_edges import check_edges
 from parley.client.algorithms.noisy_sums import SCALE_BITS, ReleasedAggregate
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.algorithms.row_projection import project_rows
@@ -45,27 +46,6 @@ from parley.safe_io.path_names import is_own_code
 
 _MAX_CELL_COUNT = 2.0**24
 """Maximum count of a cell: a party's count is clamped to it, because its number is private."""
-
-
-_MAX_EDGES = 999
-_FINE_INTERVALS, _COARSE_INTERVALS, _FINE_FROM = 20, 10, 5_000
-"""Numbers of intervals, and the records times ε from which the finer ones are used.
-
-In simulations (`benchmarks/judging.py`) 20 intervals give a smaller error of the area under the
-curve from there on.
-"""
-
-
-def choose_edges(*, records: int, epsilon: float) -> tuple[float, ...]:
-    """Return the probabilities between even intervals: 20, or 10 if the noise is large.
-
-    The choice uses only public facts.
-
-    Args:
-        records: minimum number of records that the parties learn from.
-    """
-    count = _FINE_INTERVALS if records * epsilon >= _FINE_FROM else _COARSE_INTERVALS
-    return tuple(k / count for k in range(1, count))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,23 +178,6 @@ class HeldOutCounts(ReleasedAggregate):
             neighbouring=self.neighbouring,
             classes=int(self.model.classes) or 1,
             scale_bits=SCALE_BITS,
-        )
-
-
-def get_learner(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
-    """Return the algorithm that learned the measured model; the algorithm itself if it learns."""
-    return algorithm.learner if isinstance(algorithm, HeldOutCounts) else algorithm
-
-
-def check_edges(edges: tuple[float, ...]) -> None:
-    """Check that edges are ascending probabilities and include ½, the threshold of the second
-    label.
-    """
-    rising = all(low < high for low, high in pairwise((0.0, *edges, 1.0)))  # False for NaN
-    if not rising or 0.5 not in edges or len(edges) > _MAX_EDGES:
-        raise ValueError(
-            f"Expected at most {_MAX_EDGES} rising probabilities in (0, 1) as edges, 0.5 among "
-            f"them, got {list(edges)[:12]}."
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, PartyResources
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -19,6 +19,9 @@ from parley.client.contract.assumptions import OWN_CLAIM, OWN_FEATURE_MAP
 from parley.client.contract.strict_decoding import DecodingError, format_received
 from parley.safe_io.path_names import get_public_name, is_own_code
 from parley.safe_io.plugin_table import PluginTable, load_attribute
+
+if TYPE_CHECKING:
+    pass
 
 ALGORITHMS = PluginTable[AlgorithmSpec](
     {
@@ -108,3 +111,9 @@ def decode_task(
     row = get_algorithm_spec(own_algorithms.get(kind, kind))
     algorithm = row.from_task(value, PartyResources(device=device, own_models=own_models))
     return cast(FederatedAlgorithm, algorithm)
+
+
+def get_learner(algorithm: FederatedAlgorithm) -> FederatedAlgorithm:
+    """Return the algorithm that learned the measured model; the algorithm itself if it learns."""
+    row, counted = ALGORITHMS.get(algorithm.kind), cast(Any, algorithm)
+    return cast(FederatedAlgorithm, counted.learner) if row and row.after_rounds else algorithm

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import (
@@ -17,6 +17,7 @@ from parley.client.data.data_sources import (
     SqlQuery,
     get_source_name,
 )
+from parley.client.data.party_files import SUFFIXES, refuse_folder
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table_formats import FORMATS
 
@@ -29,21 +30,11 @@ class MissingColumns(DataError):
         self.missing = tuple(missing)
 
 
-_MAX_LISTED = 5
-"""Files of a folder that an error names."""
-
-_SUFFIXES: dict[str, Literal["csv", "parquet", "npz"]] = {
-    **dict.fromkeys((".csv", ".tsv", ".txt", ".gz"), "csv"),
-    ".parquet": "parquet",
-    ".npz": "npz",
-}
-
-
 def get_file_format(path: str | Path, file: FileFormat) -> str:
     """Return the schema's file format, or the one that the suffix names."""
     name = Path(path).name
     refuse_folder(path)
-    suffixed = [kind for suffix, kind in _SUFFIXES.items() if name.lower().endswith(suffix)]
+    suffixed = [kind for suffix, kind in SUFFIXES.items() if name.lower().endswith(suffix)]
     if file.format is None and not suffixed:
         raise DataError(
             "a suffix .csv, .tsv, .txt, .csv.gz, .parquet or .npz (or file.format in the schema)",
@@ -51,21 +42,6 @@ def get_file_format(path: str | Path, file: FileFormat) -> str:
             path=path,
         )
     return file.format or suffixed[0]
-
-
-def refuse_folder(path: str | Path) -> None:
-    """Raise DataError if a folder is named in the place of a file; the message names its files."""
-    folder = Path(path)
-    if not folder.is_dir():
-        return
-    names = sorted(each.name for each in folder.iterdir() if each.is_file())
-    tables = [name for name in names if name.lower().endswith(tuple(_SUFFIXES))]
-    if not tables:
-        raise DataError("a file of records", "a folder without one", path=path)
-    listed = ", ".join(tables[:_MAX_LISTED]) + (", …" if len(tables) > _MAX_LISTED else "")
-    suffix = max(_SUFFIXES, key=lambda end: sum(name.lower().endswith(end) for name in tables))
-    got = f"a folder with {listed}. Name one of them, or one per party as '{folder}/*{suffix}'"
-    raise DataError("a file of records", got, path=path)
 
 
 def get_format(source: Source, file: FileFormat) -> str:

@@ -17,33 +17,25 @@ targets in [−1, 1] (ridge). Nothing is estimated from the data.
 
 from __future__ import annotations
 
-import glob
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.block_selection import select_blocks
-from parley.client.data.budget_blocks import Division
 from parley.client.data.cell_parsing import (
     read_feature_cells,
     read_group_texts,
     select_labelled,
 )
 from parley.client.data.column_types import CategoricalColumn
-from parley.client.data.content_digest import ContentDigest, sum_contents
-from parley.client.data.data_error import DataError, NoRecords
-from parley.client.data.data_sources import Source, SqlQuery, get_source_name
+from parley.client.data.content_digest import ContentDigest
+from parley.client.data.data_error import DataError
 from parley.client.data.label_readers import LABEL_READERS
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema, check_label
 from parley.client.data.table_building import build_table
-from parley.client.data.table_digest import compute_row_order, digest_table, encode_cells
-from parley.client.data.table_readers import read_tables
 
 _CHUNK_ROWS = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""
@@ -92,97 +84,6 @@ class Records:
         )
 
 
-def read_records(
-    paths: Source | Sequence[Source],
-    schema: Schema,
-    model_kind: str,
-    *,
-    group_column: str | None = None,
-    sample: int | None = None,
-    rng: np.random.Generator | None = None,
-    division: Division | None = None,
-) -> Records:
-    """Read the records of one file, or of several files one after another.
-
-    Args:
-        group_column: a column of the schema (of any kind) that is returned as text in `groups`.
-        sample: number of rows to draw without replacement, in the order of the files, by `rng`. The
-            rows of a query are ordered by their contents, in whatever order the database sends
-            them.
-        division: the division into blocks, and the blocks that are read.
-
-    Raises:
-        DataError: the data do not fit the schema. It names file, line or row, column, what was
-            expected and what came.
-        SchemaError: the schema's label has no reading for `model_kind`.
-    """
-    check_label(schema, model_kind)
-    if group_column is not None and group_column not in schema.columns:
-        raise ValueError(f"Expected a group column of the schema, got {group_column!r}.")
-    keep = [] if group_column is None else [group_column]
-    if division is not None:
-        division.check(schema)
-        keep.append(division.column)
-    several = [paths] if isinstance(paths, Source) else list(paths)
-    if not several:
-        raise ValueError("Expected at least one file, got none.")
-    contents: list[ContentDigest] = []
-    digests: list[NDArray[np.uint64]] = []
-    ties: list[NDArray[np.uint64]] = []
-    drawn_from: list[RawTable] = []
-    parts: list[Records] = []
-    try:
-        for path in several:
-            for labelled_table in _read_labelled_tables(
-                path, schema, keep, sampled=sample is not None
-            ):
-                blocks, positions, table = select_blocks(labelled_table, division)
-                contents.append(digest_table(labelled_table, schema, blocks))
-                if not table.rows:
-                    continue
-                digests.append(contents[-1].digests[positions])
-                if group_column is not None and isinstance(path, SqlQuery):
-                    ties.append(encode_cells(table, group_column))
-                if sample is None:
-                    parts.append(_encode(table, schema, model_kind, group_column))
-                else:
-                    drawn_from.append(table)
-        if division is not None and not (parts or drawn_from):
-            raise NoRecords(division.read, path=get_source_name(several[0]))
-        order = compute_row_order(digests, ties) if isinstance(several[0], SqlQuery) else None
-        if sample is not None:
-            order, sampled_tables = _draw(drawn_from, sample, rng, order)
-            parts = [_encode(table, schema, model_kind, group_column) for table in sampled_tables]
-        return replace(_join(parts, order), contents=sum_contents(contents))
-    except MemoryError as error:
-        raise DataError(
-            "records that fit into memory", "more", path=get_source_name(several[0])
-        ) from error
-
-
-def _read_labelled_tables(
-    path: Source, schema: Schema, keep: Collection[str], *, sampled: bool
-) -> Iterator[RawTable]:
-    """Yield the file's batches without the records that the schema's rule on labels leaves out."""
-    found = False
-    for table in read_tables(path, schema, keep=keep, sampled=sampled):
-        kept = select_labelled(table, schema)
-        if kept.rows:
-            found = True
-            yield kept
-    if not found:
-        raise DataError("at least one record with a label", "none", path=get_source_name(path))
-
-
-def find_party_files(pattern: str) -> list[Path]:
-    """Return the files that match a glob (** descends), at least one; party-2 before party-10."""
-    found = [Path(name) for name in glob.glob(pattern, recursive=True)]
-    files = sorted((path for path in found if path.is_file()), key=_get_sort_key)
-    if not files:
-        raise DataError("at least one file, one per party", "none", path=pattern)
-    return files
-
-
 def build_records(
     columns: Mapping[str, NDArray[Any]],
     schema: Schema,
@@ -199,40 +100,10 @@ def build_records(
     kept = select_labelled(table, schema)
     if not kept.rows:
         raise DataError("at least one record with a label", "none", path=source)
-    return _encode(kept, schema, model_kind, None)
+    return encode_records(kept, schema, model_kind, None)
 
 
-def _get_sort_key(path: Path) -> list[tuple[int, str]]:
-    parts = re.split(r"(\d+)", str(path))
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in parts]
-
-
-def _draw(
-    tables: list[RawTable],
-    sample: int,
-    rng: np.random.Generator | None,
-    order: NDArray[np.int64] | None,
-) -> tuple[NDArray[np.int64] | None, list[RawTable]]:
-    """Return the order of the drawn rows, if the rows have one, and the rows as they came."""
-    if rng is None:
-        raise ValueError("Expected rng with sample, got None.")
-    ends = np.cumsum([0] + [table.rows for table in tables])
-    if not 1 <= sample <= ends[-1]:
-        raise ValueError(f"Expected a sample of 1 to {ends[-1]} records, got {sample}.")
-    chosen = np.sort(rng.choice(ends[-1], sample, replace=False))
-    if (
-        order is not None
-    ):  # the sample is of the ordered rows, so that it does not depend on the database's order
-        sampled_rows = order[chosen]
-        chosen, order = np.sort(sampled_rows), np.argsort(np.argsort(sampled_rows))
-    sampled_tables = [
-        table.take(chosen[(chosen >= begin) & (chosen < end)] - begin)
-        for table, begin, end in zip(tables, ends[:-1], ends[1:], strict=True)
-    ]
-    return order, [table for table in sampled_tables if table.rows]
-
-
-def _join(parts: list[Records], order: NDArray[np.int64] | None = None) -> Records:
+def join_records(parts: list[Records], order: NDArray[np.int64] | None = None) -> Records:
     """Join the records of all parts. Each part is freed once copied, to save memory.
 
     Args:
@@ -314,7 +185,10 @@ def encode_features(table: RawTable, schema: Schema) -> tuple[NDArray[np.float64
     return features, clamped
 
 
-def _encode(table: RawTable, schema: Schema, model_kind: str, group_column: str | None) -> Records:
+def encode_records(
+    table: RawTable, schema: Schema, model_kind: str, group_column: str | None
+) -> Records:
+    """Return the records of a table, their features and labels encoded."""
     features, clamped = encode_features(table, schema)
     return Records(
         features=features,

@@ -17,8 +17,8 @@ from parley.analytics.backends import (
 from parley.analytics.session_settings import Settings, build_counting, parse_settings
 from parley.client.data.data_sources import MemoryTable
 from parley.client.data.memory_columns import build_memory_table
+from parley.client.data.party_files import find_party_files
 from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_raw_party_block
-from parley.client.data.records import find_party_files
 from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError
 from parley.privacy.accounting.account_certificates import AccountCertificate

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import HeldOutCounts
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition, find_lowest
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
 from parley.server.planning.claim_planner import check_claim, plan_claim
+
+if TYPE_CHECKING:
+    from parley.client.algorithms.held_out_counts import HeldOutCounts
 
 
 def build_model(job: Job, *, features: int, classes: int) -> Any:
@@ -81,11 +84,14 @@ def build_held_out_counts(
             f"{job.evaluation.edges}: they are counted by predicted label."
         )
     records = federation.parties * federation.min_records
-    return HeldOutCounts(
+    counts: HeldOutCounts = load_attribute(
+        "parley.client.algorithms.held_out_counts:HeldOutCounts"
+    )(
         learner=learner,
         edges=job.evaluation.choose_edges(records=records),
         neighbouring=Neighbouring(job.privacy.neighbouring),
     )
+    return counts
 
 
 def plan_evaluation(job: Job, counts: HeldOutCounts, *, parties: int, run_id: str) -> ReleasePlan:

@@ -15,11 +15,11 @@ from pathlib import Path
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.rounding import format_exact
-from parley.privacy.accounting.subsampled_gaussian import build_planned_steps
 from parley.privacy.ledger.account import BudgetAccount, Claims
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import NotALedger
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.planning.run_stages import RunStage, get_rounds_stage
 from parley.server.records.guarantee_facts import BlockAccount, DataAccount
@@ -29,6 +29,9 @@ MAX_JOBS = 1000
 
 _ANOTHER_JOB = "one more such job"
 """Name of a hypothetical run. Run names have no spaces, so that it matches none."""
+
+_PLANNED_STEPS = "parley.privacy.accounting.subsampled_gaussian:build_planned_steps"
+"""Imported only for jobs with sampled steps."""
 
 
 def build_data_accounts(
@@ -87,7 +90,7 @@ def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ())
             # Jobs of sampled steps are charged one by one, here with equal parts of δₐ.
             limits, spent = totals.budget.limits, totals.charged.get_compositions(blocks).values()
             left = limits.reserved - max(map(limits.compute_used_delta, spent))
-            each = build_planned_steps(
+            each = load_attribute(_PLANNED_STEPS)(
                 event, count, max(0.0, left) / (jobs * len(kinds)) * (1 - 1e-9)
             )
             charged = charged.add(each, blocks, jobs)

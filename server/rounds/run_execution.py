@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import get_learner
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.registry import describe_task, get_learner
 from parley.client.contract.model_state import State
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from parley.client.data.class_labels import to_classes
 from parley.client.data.content_digest import get_row_digests
-from parley.client.data.records import Records, find_party_files
+from parley.client.data.party_files import find_party_files
+from parley.client.data.records import Records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError

@@ -9,7 +9,7 @@ from typing import Any
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import MemoryTable, get_source_name
 from parley.client.data.memory_columns import build_memory_table, has_names
-from parley.client.data.records import find_party_files
+from parley.client.data.party_files import find_party_files
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.privacy.privacy_warning import PrivacyWarning

@@ -16,13 +16,10 @@ from parley.client.data.content_digest import sum_contents
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import MemoryTable, Source, SqlQuery
 from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.records import (
-    Records,
-    build_records,
-    find_party_files,
-    read_records,
-)
+from parley.client.data.party_files import find_party_files
+from parley.client.data.records import Records, build_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.jobs.parties_and_data import DataSection
 from parley.server.jobs.section_base import JobError
@@ -38,6 +35,9 @@ from parley.simulations.data.public_shape import (
     check_own_schema,
     load_test_schema,
 )
+
+_READ = "parley.client.data.record_files:read_records"
+"""Imported only for a source that is not bundled."""
 
 MEMORY = ("memory", "memory-*")
 """`data.source` of a job with data in memory: one table, and one per party."""
@@ -111,7 +111,7 @@ def _join_parties(
     """Return the records of one file per party."""
     kind = job.label_kind(schema.classes)
     divided = build_division(job)
-    parts = [read_records(source, schema, kind, division=divided) for source in sources]
+    parts = [load_attribute(_READ)(source, schema, kind, division=divided) for source in sources]
     if len(parts) != job.parties.count:
         raise JobError(
             f"Expected parties.count = {len(parts)}, the number of files that match "
@@ -137,7 +137,7 @@ def _sample_records(
     kind = job.label_kind(schema.classes)
     sample = job.data.records or None
     try:
-        records = read_records(
+        records = load_attribute(_READ)(
             sources,
             schema,
             kind,
@@ -169,7 +169,10 @@ def read_test(job: Job, classes: int) -> Records:
     """Return the records of `data.test-source`."""
     schema = load_test_schema(job, classes)
     own = _get_cell_schema(job, schema)
-    return read_records(job.data.test_source, own, job.label_kind(schema.classes))
+    records: Records = load_attribute(_READ)(
+        job.data.test_source, own, job.label_kind(schema.classes)
+    )
+    return records
 
 
 def _load_bundled_records(job: Job, rng: np.random.Generator) -> tuple[Records, int]:

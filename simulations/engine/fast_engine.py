@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import get_learner
+from parley.client.algorithms.registry import get_learner
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.party_session import PartySession
 from parley.client.party.plan_policy import RefusalRules

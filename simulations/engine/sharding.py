@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import get_learner
+from parley.client.algorithms.registry import get_learner
 from parley.client.data.data_sources import MemoryTable
 from parley.client.data.raw_party_block import (
     PersonIds,

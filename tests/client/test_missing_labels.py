@@ -6,7 +6,9 @@ import pytest
 
 from parley.client.contract.party_protocol import Declined
 from parley.client.data.data_error import DataError
-from parley.client.data.records import build_records, find_party_files, read_records
+from parley.client.data.party_files import find_party_files
+from parley.client.data.record_files import read_records
+from parley.client.data.records import build_records
 from parley.client.data.schema import Schema
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.dataset_loader import load_dataset
