@@ -57,11 +57,13 @@ def show_status(
     watch: Annotated[
         bool, typer.Option("--watch", help="Show it as a table, over and over; Ctrl-C ends it.")
     ] = False,
+    verbose: Verbose = False,
 ) -> None:
     """Show a deployment's parties and its runs, and in a run where every party stands."""
     if watch:
         watch_it(partial(operator_client.fetch_status, folder), connection_error=ProcessError)
-    for line in operator_client.fetch_status(folder).format_lines():
+    status = operator_client.fetch_status(folder)
+    for line in status.format_lines() if verbose else status.list_lines():
         typer.echo(line)
 
 

@@ -98,7 +98,7 @@ def make_deployment(
     if len(parties) > _MOST_PARTIES:
         raise DeployError(
             f"Expected at most {_MOST_PARTIES:,} parties, got {len(parties):,}. Each gets a folder "
-            "with keys of its own."
+            "with its own keys."
         )
     # Check all names before one of them names a folder.
     drafts = (

@@ -11,10 +11,12 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
+from parley.server.records.short_layout import Row, format_rows
 from parley.terminal.terminal_screen import Screen, build_plain_table, guard_redirected
 
 _EVERY_S = 1.0
-_RUNS_SHOWN = 8
+_RUNS_SHOWN, _ENDED_SHOWN, _PARTIES_SHOWN = 8, 3, 8
+_QUEUED, _ACTIVE = "queued", {"running", "stopping"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,42 @@ class DeploymentStatus:
             yield f"{run.name}: {run.state}{_format_party_states(run.party_states)}"
             for note in run.notes:
                 yield f"  {note}"
+
+    def list_lines(self) -> list[str]:
+        """Return at most 15 lines: who is connected, what runs and waits, what ended last."""
+        active = [run for run in self.runs if run.state in _ACTIVE or run.party_states]
+        queued = [run.name for run in self.runs if run.state == _QUEUED]
+        ended = [run for run in self.runs if run not in active and run.state != _QUEUED]
+        rows = [
+            Row("Parties", self._format_parties()),
+            *(Row("Running", self._format_run(run), rank=1) for run in active),
+            *([] if active else [Row("Running", "none")]),
+            Row("Queued", ", ".join(queued) or "none", rank=2),
+            *(Row("Ended", f"{run.name}: {run.state}", rank=3) for run in ended[-_ENDED_SHOWN:]),
+            *(Row("", note, rank=2) for run in self.runs[-_ENDED_SHOWN:] for note in run.notes),
+        ]
+        return format_rows(rows)
+
+    def _format_parties(self) -> str:
+        """Return each of a few parties, or how many there are and who is missing."""
+        offline = [name for name, online in self.parties.items() if not online]
+        odd = [f"{name} attends twice (was its key copied?)" for name in self.duplicates]
+        if len(self.parties) <= _PARTIES_SHOWN:
+            shown = [f"{name} {'online' if on else 'OFFLINE'}" for name, on in self.parties.items()]
+            return ", ".join([*shown, *odd])
+        online = f"{len(self.parties) - len(offline)} of {len(self.parties)} online"
+        missing = f"; OFFLINE: {', '.join(offline)}" if offline else ""
+        return "; ".join([online + missing, *odd])
+
+    def _format_run(self, run: RunStatus) -> str:
+        waiting = {name for name, online in self.parties.items() if not online}
+        missing = [
+            party["name"]
+            for party in run.party_states.get("parties", [])
+            if party["name"] in waiting or party["state"] == "offline"
+        ]
+        waits = f", waits for {', '.join(missing)}" if missing else ""
+        return f"{run.name}: {run.state}{_format_party_states(run.party_states)}{waits}"
 
     def _format_connection(self, name: str) -> str:
         state = "online" if self.parties[name] else "offline"

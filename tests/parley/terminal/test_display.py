@@ -144,6 +144,25 @@ NOW = DeploymentStatus(
 )
 
 
+def test_status_in_short_says_who_is_missing_what_runs_waits_and_ended():
+    assert NOW.list_lines() == [
+        "Parties      north online, south OFFLINE",
+        "Running      second: running, round 3, vectors: north masked, south declined",
+        "             (clock-skew), waits for south",
+        "Queued       third",
+        "Ended        first: complete",
+        "a note",
+    ]
+    many = replace(NOW, parties={f"p{at}": at != 3 for at in range(40)}, duplicates=("p1",))
+    assert many.list_lines()[:2] == [
+        "Parties      39 of 40 online; OFFLINE: p3; p1 attends twice (was its key",
+        "             copied?)",
+    ]
+    runs = tuple(RunStatus(name=f"run {at}", state="running") for at in range(40))
+    assert len(replace(NOW, runs=runs).list_lines()) <= 15
+    assert replace(NOW, runs=()).list_lines()[1:] == ["Running      none", "Queued       none"]
+
+
 def test_lines_say_who_attends_and_where_each_stands():
     assert list(NOW.format_lines()) == [
         "Deployment at fl.example.org:9092, id 12345 67890",
