@@ -67,7 +67,7 @@ class MemoryLimit:
 
 
 def compute_free_bytes() -> int | None:
-    """Return how much memory this process may still take; None if the kernel does not tell."""
+    """Return how much memory this process may still take; None if the kernel does not report it."""
     return min(_list_free_bytes(), default=None)
 
 

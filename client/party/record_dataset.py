@@ -47,7 +47,7 @@ def load_record_dataset(
         schema = load_public_schema(folder / dataset.data_schema)
         if division is not None:
             division.check(schema)
-    if label not in LABEL_READERS:  # a network's: classes where there are some
+    if label not in LABEL_READERS:  # a network learns classes if there are any
         label = "softmax" if schema.classes else "logistic"
     with decline_data_errors(schema_reason=Reason.MODEL):
         read_schema = schema if features is None else schema.unscaled
@@ -65,7 +65,8 @@ def load_record_dataset(
             folder=folder,
             max_ms=max_ms,
             max_records=max_records,
-            # Files of features are named by it: no name of a file is a digest of records alone.
+            # This names files of features. The key keeps a file's name from being a plain digest of
+            # records.
             fingerprint=hashlib.blake2b(
                 "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
             ).hexdigest(),

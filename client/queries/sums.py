@@ -8,7 +8,7 @@ with noise on its vector needs no such trust.
 
 `sum` is the sum of a column, of all selected records or in every group.
 
-`balance` tells on which side of a border a quantile is: one signed sum of all selected records.
+`balance` shows on which side of a border a quantile is: one signed sum of all selected records.
 """
 
 from __future__ import annotations
