@@ -93,9 +93,10 @@ def test_a_crash_report_that_cannot_be_written_leaves_the_line(tmp_path, monkeyp
         (["ledger", "show", "nosuch.sqlite"], 2),
         (["sweep", "nosuch.toml"], 2),
         (["plan", "--seconds-a-step", "0"], 2),
+        (["plan", "--algorithm", "distributed-dp-sgd", "--model", "mlp", "--unit", "both"], 2),
     ],
 )
-def test_a_missing_file_is_wrong_input_without_an_error_number(words, code, tmp_path):
+def test_wrong_input_has_neither_a_traceback_nor_an_error_number(words, code, tmp_path):
     done = parley(*words, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert "Errno" not in done.stderr
