@@ -56,15 +56,17 @@ class DeploymentStatus:
     def list_lines(self) -> list[str]:
         """Return at most 15 lines: who is connected, what runs and waits, what ended last."""
         active = [run for run in self.runs if run.state in _ACTIVE or run.party_states]
-        queued = [run.name for run in self.runs if run.state == _QUEUED]
+        queued = ["; ".join((run.name, *run.notes)) for run in self.runs if run.state == _QUEUED]
         ended = [run for run in self.runs if run not in active and run.state != _QUEUED]
         rows = [
             Row("Parties", self._format_parties()),
             *(Row("Running", self._format_run(run), rank=1) for run in active),
             *([] if active else [Row("Running", "none")]),
             Row("Queued", ", ".join(queued) or "none", rank=2),
-            *(Row("Ended", f"{run.name}: {run.state}", rank=3) for run in ended[-_ENDED_SHOWN:]),
-            *(Row("", note, rank=2) for run in self.runs[-_ENDED_SHOWN:] for note in run.notes),
+            *(
+                Row("Ended", "; ".join((f"{run.name}: {run.state}", *run.notes)), rank=3)
+                for run in ended[-_ENDED_SHOWN:]
+            ),
         ]
         return format_rows(rows)
 
@@ -87,7 +89,8 @@ class DeploymentStatus:
             if party["name"] in waiting or party["state"] == "offline"
         ]
         waits = f", waits for {', '.join(missing)}" if missing else ""
-        return f"{run.name}: {run.state}{_format_party_states(run.party_states)}{waits}"
+        states = _format_party_states(run.party_states)
+        return "; ".join((f"{run.name}: {run.state}{states}{waits}", *run.notes))
 
     def _format_connection(self, name: str) -> str:
         state = "online" if self.parties[name] else "offline"

@@ -149,9 +149,8 @@ def test_status_in_short_says_who_is_missing_what_runs_waits_and_ended():
         "Parties      north online, south OFFLINE",
         "Running      second: running, round 3, vectors: north masked, south declined",
         "             (clock-skew), waits for south",
-        "Queued       third",
+        "Queued       third; a note",
         "Ended        first: complete",
-        "a note",
     ]
     many = replace(NOW, parties={f"p{at}": at != 3 for at in range(40)}, duplicates=("p1",))
     assert many.list_lines()[:2] == [

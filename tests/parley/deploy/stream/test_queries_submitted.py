@@ -139,7 +139,8 @@ def test_an_operator_elsewhere_gets_answers_that_parties_paid_for(ward, tmp_path
     assert type(refused.exception).__name__ == "TooFewSurvivors"
     assert list(ward.spent()) == pytest.approx([0.75] * 3)  # of the count alone
     status = invoked("status", laptop)
-    assert "  3 parties: algorithm (its policy does not accept" in status.stdout
+    said = " ".join(status.stdout.split())
+    assert "failed; 3 parties: algorithm (its policy does not accept" in said
     select = "SELECT sex, COUNT(*) FROM ward GROUP BY sex"
     given = run(select, "--epsilon", 0.125, "--server", ward.root, "--session", asked, "--json")
     assert given.exit_code == 0, (given.output, given.exception)
