@@ -41,6 +41,8 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
     assert "| `approval-above` | number ≥ 0 | none |" in pages["reference-party.md"]
     assert "### parley ledger raise" in pages["reference-cli.md"]
     assert "| `--seed` |" in pages["reference-cli.md"]
+    assert "| `RUN` | A run's folder. |" in pages["reference-cli.md"]  # arguments have their help
+    assert "|  |" not in pages["reference-cli.md"]
 
 
 def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType) -> None:
