@@ -33,11 +33,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     suggest_commands=False,  # click does it already
-    help="Several parties learn one private model. Nobody shows a record, and a ledger accounts "
-    "for every release.\n\n"
+    help="Several parties train one private model. No party shows a record, and a ledger accounts "
+    "for every release.\n"
+    "\n"
     "Start with [bold]parley run[/bold] (five hospitals, bundled data), then [bold]parley run "
-    "--print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] says what a budget buys "
-    "before anybody reads any data.",
+    "--print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] shows what a budget buys "
+    "before any data are read.",
 )
 
 
@@ -128,8 +129,8 @@ _NO_ANSWER: dict[type, tuple[str, int]] = {
     type(None): ("the answer was no; nothing was changed.", 1),
     KeyboardInterrupt: ("interrupted.", 130),
     EOFError: (
-        "Expected an answer to the question, got the end of the input; nothing was changed. "
-        "Answer at a terminal, or say --yes.",
+        "Expected an answer to the question, got the end of the input. Nothing was changed. Answer "
+        "at a terminal, or use --yes.",
         2,
     ),
 }

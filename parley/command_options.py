@@ -23,7 +23,7 @@ Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print every detail instead of a few lines.")
 ]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
+    bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
 ]
 ModelPath = Annotated[
     Path, typer.Argument(metavar="MODEL", help="A run's folder, or its model.safetensors.")
@@ -33,12 +33,12 @@ OwnModels = Annotated[
     typer.Option(
         "--own-model",
         metavar="FILE:FUNCTION",
-        help="A network or feature map of your own code that may be built (repeatable). No file "
-        "can name code.",
+        help="A network or feature map of your own code that may be built (repeatable). Files "
+        "cannot name code.",
     ),
 ]
 ServerDir = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]
 PartyDir = Annotated[Path, typer.Argument(metavar="DIR", help="This party's folder.")]
 LogJson = Annotated[
-    bool, typer.Option("--log-json", help="Say what happens as one JSON object a line, on stderr.")
+    bool, typer.Option("--log-json", help="Log one JSON object per line on stderr.")
 ]

@@ -19,15 +19,15 @@ _PANEL = "Deployments: real parties, each on its own machine"
 _COMMANDS = {
     "run": (
         "parley.commands.run:run",
-        "Run a job with all its parties here; leave a run folder with model, ledger and report.",
+        "Run a job with all its parties here; write a run folder with model, ledger and report.",
     ),
     "plan": (
         "parley.commands.plan:plan",
-        "Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.",
+        "Show what a budget buys before any data are read: noise, ε by round, ring and grid.",
     ),
     "report": (
         "parley.commands.report:report",
-        "Write a run's report.html, also of a run that was interrupted.",
+        "Write a run's report.html, even if the run was interrupted.",
     ),
     "predict": (
         "parley.commands.predict:predict",
@@ -35,15 +35,15 @@ _COMMANDS = {
     ),
     "show": (
         "parley.commands.predict:show",
-        "Show what a model is, what was promised of it, and what each column adds to its answer.",
+        "Show a model, its privacy guarantee, and the contribution of each column.",
     ),
     "sample": (
         "parley.commands.sample:sample",
-        "Draw rows from a run's generator. Sampling costs nothing more.",
+        "Draw rows from a run's generator, at no further privacy cost.",
     ),
     "query": (
         "parley.commands.query:query",
-        "Ask several parties for statistics: counts, histograms, sums, means; each charged first.",
+        "Ask several parties for statistics (counts, histograms, sums, means), each charged first.",
     ),
     "sweep": (
         "parley.commands.sweep:run_sweep_command",
@@ -51,30 +51,29 @@ _COMMANDS = {
     ),
     "compare": (
         "parley.commands.sweep:compare",
-        "Show runs side by side: first the keys in which their jobs differ, then what each came "
-        "to.",
+        "Compare runs: first the keys in which their jobs differ, then their results.",
     ),
     "twin": (
         "parley.twin:train_non_private_command",
-        "Learn a job's model without privacy, in a simulation: what private ones stand beside.",
+        "Train a job's model without privacy, in a simulation, to compare private models with.",
     ),
     "ledger": (
         "parley.commands.ledger:ledger_app",
-        "Show or verify a privacy ledger, free what a killed run holds, raise a budget.",
+        "Show or verify a privacy ledger, free the reservations of a killed run, raise a budget.",
     ),
     "schema": (
         "parley.commands.schema:schema_app",
-        "Describe your columns, from public knowledge, and hold files against that.",
+        "Describe your columns from public knowledge, and check files against the description.",
     ),
     "audit": (
         "parley.commands.audit:audit_app",
-        "Measure a lower bound on the ε that a job really costs, through Parley's own code.",
+        "Measure a lower bound on the real ε of a job, through Parley's own code.",
     ),
     "certificate": (
         "parley.commands.certificate:certificate_app",
-        "Sign what a run was charged: [bold]parley certificate RUN[/bold]; check such a "
-        "statement offline: [bold]parley certificate verify FILE[/bold]; write a run for the "
-        "public registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
+        "Sign what a run was charged: [bold]parley certificate RUN[/bold]; verify a certificate "
+        "offline: [bold]parley certificate verify FILE[/bold]; write a run's entry for the public "
+        "registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
     ),
     "completion": (
         "parley.commands.completion:print_completion",
@@ -88,12 +87,12 @@ _DEPLOYMENTS = {
     ),
     "party": (
         "parley.commands.party:run_party",
-        "Take part, in the foreground; Ctrl-C (or systemd) stops it.",
+        "Run a party in the foreground; Ctrl-C (or systemd) stops it.",
     ),
     "owner": (
         "parley.commands.owner:owner_app",
-        "What a party's owner is asked, and says: with approval-above in party.toml a job waits "
-        "for a yes.",
+        "Approve or refuse jobs as a party's owner: with approval-above in party.toml, jobs wait "
+        "for it.",
     ),
     "submit": (
         "parley.commands.operator:submit",
@@ -101,15 +100,15 @@ _DEPLOYMENTS = {
     ),
     "status": (
         "parley.commands.operator:show_status",
-        "Show a deployment's parties and its runs, and in a run where every party stands.",
+        "Show a deployment's parties and runs, and the state of every party in a run.",
     ),
     "stop": (
         "parley.commands.operator:stop",
-        "End what runs; `parley submit --resume RUN` goes on with it.",
+        "Stop a run; `parley submit --resume RUN` continues it.",
     ),
     "deploy": (
         "parley.commands.deploy:deploy_app",
-        "Make a deployment's folders and keys, renew and rotate them.",
+        "Make a deployment's folders and keys; renew and rotate keys.",
     ),
 }
 """Name → location of the function or group, and the first paragraph of its help."""

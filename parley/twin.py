@@ -29,8 +29,8 @@ from parley.simulations.data.experiment import load_experiment
 from parley.version import __version__
 
 _WARNING = (
-    "No privacy: anybody who sees this model learns about the records it was learned from. It is "
-    "for a simulation, to compare private models with."
+    "No privacy: anyone who sees this model can learn about its training records. Use it only in a "
+    "simulation, to compare private models with."
 )
 
 
@@ -62,16 +62,17 @@ def train_non_private(job: Job, *, method: str, out: Path) -> NonPrivateModel:
         raise JobError(f"Expected a twin of {', '.join(NON_PRIVATE)}, got {method!r}.")
     if not job.run.in_process or job.privacy.ledger:
         raise JobError(
-            "Expected run.engine = 'fast' and no privacy.ledger: a twin is a simulation's, which "
-            "has the records of all parties. Real parties are never asked for it."
+            "Expected run.engine = 'fast' and no privacy.ledger: a non-private model needs the "
+            "records of all parties, which only a simulation has. Real parties are never asked for "
+            "it."
         )
     if not job.model.regularisation:
         raise JobError(
-            f"Expected a linear model with lambda > 0, got {job.model.kind!r}: a network's twin "
-            "stands beside its run."
+            f"Expected a linear model with lambda > 0, got {job.model.kind!r}. For a network, a "
+            "simulated run trains its non-private model itself."
         )
     if out.exists():
-        raise ModelFileError(f"Expected a new file for --out, {out} exists.")
+        raise ModelFileError(f"Expected a new file for --out, {out} exists. Name another file.")
     experiment = load_experiment(job)
     job = job.resolve_auto(experiment.federation, experiment.data.classes)
     ways = {"centralised": experiment.compute_optimum, "aggregated": experiment.compute_aggregated}
@@ -103,14 +104,14 @@ def train_non_private_command(
             "the parties' own optima."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Model file to make.")],
+    out: Annotated[Path, typer.Option(help="Model file to write.")],
     job: JobFile = None,
     sets: Overrides = None,
 ) -> None:
-    """Learn a job's model without privacy, in a simulation: what private ones stand beside.
+    """Train a job's model without privacy, in a simulation, to compare private models with.
 
-    No noise, no ε, no ledger. A simulation's records are in one place; real parties are never
-    asked. Anybody who sees the model learns about the records.
+    There is no noise, no ε and no ledger. A simulation has all records in one place; real parties
+    are never asked. Anyone who sees the model can learn about the records.
     """
     made = train_non_private(load_job(job, overrides=sets or ()), method=method, out=out)
     typer.echo(f"{made.path}: {made.method}. {_WARNING}")

@@ -60,16 +60,16 @@ def format_report(report: AuditReport) -> Iterator[str]:
     first = report.results[0]
     reach = ""
     if first.reach is not None:
-        reach = f"reach of the sensitivity {first.reach:.4f}"
+        reach = f"sensitivity reached by the canaries: {first.reach:.4f}"
         if first.reach < 0.95:
-            reach += " (below .95: the canaries show less than the claim allows)"
+            reach += " (below 0.95: the canaries show less than the claim allows)"
         reach += "; "
     yield f"{reach}{first.trials_per_second:,.0f} worlds a second"
     ceiling = report.environment["ceiling_of_trials"]
     if ceiling <= report.claim.epsilon:
         yield (
-            f"So few trials certify ε = {format_rounded_down(ceiling, 4)} without an assumption, "
-            "at most: they cannot refute this claim. Ask for more --trials."
+            f"With so few trials the audit can prove at most ε = {format_rounded_down(ceiling, 4)} "
+            "without an assumption, so it cannot refute this claim. Increase --trials."
         )
     yield ""
 
@@ -79,6 +79,6 @@ def _list_substitutions(report: AuditReport) -> Iterator[str]:
     for change in report.environment.get("changed", ()):
         if change.startswith("model.kind = "):
             yield (
-                f"Audited with {change}: the job's own layers, and its own loss if it has one, "
-                "were not run."
+                f"Audited with {change}: the job's own layers, and its own loss if it has one, did "
+                "not run."
             )

@@ -115,11 +115,11 @@ def parse_certificate(content: bytes, where: object) -> SignedCertificate:
         certificate = SignedCertificate.parse(decode_text(content, where), where)
     except (JsonRecordError, OSError) as error:
         raise CertificateError(
-            f"{where}: no certificate of this version: {describe_cause(error)}"
+            f"{where}: not a certificate of this version: {describe_cause(error)}"
         ) from error
     if certificate.to_text().encode("utf-8") != content:
         raise CertificateError(
-            f"{where}: Expected the text that Parley writes of it, got one that differs: it was "
+            f"{where}: Expected the text that Parley writes, got another: the certificate was "
             "changed."
         )
     public, signature = bytes.fromhex(certificate.signer), bytes.fromhex(certificate.signature)

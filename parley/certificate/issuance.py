@@ -46,7 +46,9 @@ def load_signing_key(path: Path) -> bytes:
             opened.write(private.hex() + "\n")
         return private
     if path.stat().st_mode & 0o077:
-        raise CertificateError(f"Expected a key that its owner alone may read: chmod 600 {path}.")
+        raise CertificateError(
+            f"Expected a key that only its owner may read. Run chmod 600 {path}."
+        )
     try:
         private = bytes.fromhex(path.read_text(encoding="ascii").strip())
     except ValueError:
@@ -74,7 +76,7 @@ def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> dict
     spent: dict[Unit, Composition] = {}
     with Ledger.open(ledger_path, create=False, read_only=True) as ledger:
         if problems := ledger.verify(anchor=ChainHead(records=head.records, hash=head.hash)):
-            raise CertificateError(f"Expected the sound ledger of {run_id}, got: {problems[0]}")
+            raise CertificateError(f"Expected a valid ledger for {run_id}, got: {problems[0]}")
         # Read the whole verified log: the file's index is not verified and could omit entries.
         for recorded in ledger.list_entries():
             if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
@@ -101,11 +103,11 @@ def build_statement(run: Path, *, ledger: str | None = None) -> CertificateState
     folder, job = RunFolder.open(run)
     summary = read_summary(run)
     if summary is None or summary.ledger_head is None:
-        raise CertificateError(f"Expected a run that ended, {run} has no summary.")
+        raise CertificateError(f"Expected a run that ended, got {run}, which has no summary.")
     if any(of.noise.seeded is not False for of in summary.guarantees):
         raise CertificateError(
-            "Expected noise from the operating system's entropy, got seeded noise: it protects "
-            "nobody, so that there is nothing to certify."
+            "Expected noise from the operating system's entropy, got seeded noise. It protects no "
+            "one, so there is nothing to certify."
         )
     spent = load_charges(locate_ledger(run, job, given=ledger), folder.run_id, summary.ledger_head)
     return CertificateStatement(
@@ -132,8 +134,8 @@ def _build_guarantee(
     conversion, epsilon = own.compute_lowest_epsilon(guarantee.delta)
     if not own.releases or conversion == "none":
         raise CertificateError(
-            f"Expected entries of {summary.run_id} for one {guarantee.unit} that come to a finite "
-            f"ε at δ = {format_exact(guarantee.delta)}, got {own.releases} that don't."
+            f"Expected entries of {summary.run_id} for one {guarantee.unit} with a finite ε at δ = "
+            f"{format_exact(guarantee.delta)}, got {own.releases} without one."
         )
     return CertifiedGuarantee(
         unit=guarantee.unit,

@@ -85,7 +85,7 @@ def read_about(path: Path) -> RegistryAbout:
         raise CertificateError(f"{path} is not TOML: {error}.") from error
     except JsonRecordError as error:
         said = str(error).replace("as JSON ", "")
-        raise CertificateError(f"{said} The keys stand in docs/certificate.md.") from error
+        raise CertificateError(f"{said} docs/certificate.md lists the keys.") from error
 
 
 def build_entry(
@@ -100,8 +100,10 @@ def build_entry(
         "basic": basic,
         "dp_variant": {
             "variant_name": "Approximate DP" if statement.guarantees[0].delta else "Pure DP",
-            "data_domain": "Records that follow the run's public schema. Values outside its ranges "
-            "are clamped, categories outside its lists are none of them.",
+            "data_domain": (
+                "Records that follow the run's public schema. Values outside its ranges are "
+                "clamped; a category outside its lists counts as none of them."
+            ),
             "unprotected_quantities": describe_public_facts(run),
         },
         "privacy_loss": _build_loss(statement.guarantees, run),
@@ -157,8 +159,10 @@ def _build_model(run: RunSummary) -> dict[str, str]:
             f"{who}: sees {sees}; can learn: {learns}" for who, sees, learns in seen
         ),
         "release_type": "One release",
-        "release_type_details": f"The models of all {run.rounds_done} rounds are within the same "
-        "account. Every later release from the same records adds to it.",
+        "release_type_details": (
+            f"The models of all {run.rounds_done} rounds are covered by the same account. Every "
+            "later release from the same records adds to it."
+        ),
         "data_source_type": "Static",
         "access_type": "Non-interactive",
     }
@@ -171,17 +175,21 @@ def _build_implementation(
     head = statement.ledger_head
     measured = [result_text.format_evaluation(run), result_text.format_public_test(run)]
     found = {
-        "preprocessing_and_hyperparameter_tuning": "Columns, ranges and categories come from a "
-        "public schema, settings from the job. Every release of the run from the records is in its "
-        "account. What was done with the records before is not known to it.",
+        "preprocessing_and_hyperparameter_tuning": (
+            "Columns, ranges and categories come from a public schema, settings from the job. The "
+            "account includes every release of this run from the records. It does not include "
+            "other uses of the records before the run."
+        ),
         "mechanisms": _format_list(describe_noise(run, of) for of in run.guarantees)
         + "\n\nThe noise is drawn from the operating system's entropy; sums are taken of "
         f"integers modulo 2^{run.secure_aggregation.ring_bits}. Parley {statement.parley_version}.",
-        "composition": f"Releases ({entries}) are those of one plan. ε is stated "
-        f"{guarantee_text.FIXED_RELEASES_NOTE}, by "
-        "the lowest bound of the accountants that are proved for them; each release may depend on "
-        "the results before it. A ledger reserves each before it is made.",
-        "post_processing": "Models are computed from noisy sums alone.",
+        "composition": (
+            f"Releases ({entries}) are those of one plan. ε is stated "
+            f"{guarantee_text.FIXED_RELEASES_NOTE}, by the lowest bound of the accountants that "
+            "are proved for them; each release may depend on earlier results. A ledger reserves "
+            "each before it is made."
+        ),
+        "post_processing": "Models are computed only from noisy sums.",
         "justification": justification or "",
         "utility": "; ".join(filter(None, measured)),
         "additional_information": f"{format_algorithm_name(run)}, {run.parties} "

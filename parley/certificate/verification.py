@@ -66,7 +66,9 @@ def verify_certificate(
     facts = certificate.statement
     held, open_ = [f"signed by key {certificate.signer}"], []
     if signer is None:
-        open_.append("whose key that is: compare it with the signer's, or name it (--signer)")
+        open_.append(
+            "who owns that key: compare it with the signer's key, or name the signer's (--signer)"
+        )
     elif signer.lower() != certificate.signer:
         raise CertificateError(f"{file}: Expected the signer {signer}, got {certificate.signer}.")
     for of in facts.guarantees:
@@ -75,7 +77,7 @@ def verify_certificate(
         open_ += [*unproved, *(f"assumed: {each}" for each in of.assumptions)]
     if run is None:
         open_.append(
-            f"that a model is the one certified (SHA-256 {facts.model_sha256}), its job "
+            f"that a model is the certified one (SHA-256 {facts.model_sha256}), its job "
             f"({facts.job_sha256}), and its ledger: name the run's folder (--run)"
         )
     else:
@@ -86,8 +88,8 @@ def verify_certificate(
             f"{facts.rounds} rounds: ε is stated {guarantee_text.FIXED_RELEASES_NOTE}"
         )
     open_.append(
-        "that the entries are all that was ever released from these records, and that the noise "
-        "was drawn as they say: the signer vouches for it"
+        "that these entries are all releases ever made from these records, and that the noise was "
+        "drawn as they state: the signer vouches for both"
     )
     return VerificationResult(
         certificate=certificate, confirmed=tuple(held), unchecked=tuple(open_)
@@ -111,16 +113,19 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
         entries = Composition.from_json(guarantee.spent)
         conversion, epsilon = entries.compute_lowest_epsilon(guarantee.delta)
     except (ValueError, KeyError, TypeError) as error:
-        return [], [f"{stated}: the entries are of a kind that this Parley doesn't know ({error})"]
+        return [], [
+            f"{stated}: this version of Parley does not know entries of this kind ({error})"
+        ]
     if conversion == "none":
         return [], [f"{stated}: no accountant that is installed here is proved for them", *others]
     if guarantee.epsilon < epsilon * (1 - _RELATIVE_TOLERANCE):
         raise CertificateError(
             f"{file}: Expected at least ε = {format_rounded_up(epsilon)} for the certified entries "
             f"(by {conversion}, unit {guarantee.unit}), got ε = "
-            f"{format_rounded_up(guarantee.epsilon)}: they cost more than is claimed."
+            f"{format_rounded_up(guarantee.epsilon)}: the entries cost more than the certificate "
+            "claims."
         )
-    held = [f"{stated}: {entries.releases} entries come to it (by {conversion})"]
+    held = [f"{stated}: {entries.releases} entries give this (by {conversion})"]
     if guarantee.found is None:
         return held, others
     known = compute_attacker_rates(entries)
@@ -128,19 +133,20 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
         (k.members, k.alarms) for k in known
     ]:
         raise CertificateError(
-            f"{file}: Expected what an attacker finds of {[*GROUP_SIZES]} together."
+            f"{file}: Expected an attacker's success rates for {[*GROUP_SIZES]} together, got "
+            "others."
         )
     for claimed, own in zip(guarantee.found, known, strict=True):
         if claimed.rate < own.rate * (1 - _RELATIVE_TOLERANCE):
             raise CertificateError(
                 f"{file}: Expected that an attacker recognises {own.members} together in up to "
                 f"{attacker_text.format_percent(own.rate)}, got "
-                f"{attacker_text.format_percent(claimed.rate)}: less is claimed than the entries "
-                "tell."
+                f"{attacker_text.format_percent(claimed.rate)}: the certificate claims less than "
+                "its entries allow."
             )
     told = (
-        f"an attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}: by these "
-        "entries"
+        f"an attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}: recomputed "
+        "from these entries"
     )
     return [*held, told], others
 
@@ -164,4 +170,7 @@ def _check_run_folder(
     stated = {of.unit: of.spent for of in facts.guarantees}
     if {unit: own.to_json() for unit, own in spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")
-    return ["model and job are those certified", "the ledger contains the head and these entries"]
+    return [
+        "model and job are the certified ones",
+        "the ledger contains the head and these entries",
+    ]

@@ -84,7 +84,7 @@ class _JobFileOrCommand(TyperGroup):
 audit_app = typer.Typer(
     cls=_JobFileOrCommand,
     suggest_commands=False,
-    help="Measure a lower bound on the ε that a job really costs, through Parley's own code.\n\n"
+    help="Measure a lower bound on the real ε of a job, through Parley's own code.\n\n"
     "[bold]parley audit job.toml[/bold] is short for [bold]parley audit job job.toml[/bold]. A "
     "lower bound, not an estimate; it holds with the confidence asked for, not certainly; no bound "
     "exceeds what so many trials can certify. Exit status 4: a claim was refuted; 0: none was, "

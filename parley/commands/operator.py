@@ -59,7 +59,7 @@ def show_status(
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show a deployment's parties and its runs, and in a run where every party stands."""
+    """Show a deployment's parties and runs, and the state of every party in a run."""
     if watch:
         watch_it(partial(operator_client.fetch_status, folder), connection_error=ProcessError)
     status = operator_client.fetch_status(folder)
@@ -71,7 +71,7 @@ def stop(
     folder: ServerDir,
     run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run; none: all.")] = None,
 ) -> None:
-    """End what runs; `parley submit --resume RUN` goes on with it.
+    """Stop a run; `parley submit --resume RUN` continues it.
 
     A round that is open then is asked for again: parties answer it with the same contributions,
     and nothing is paid for twice.

@@ -30,7 +30,7 @@ def run_party(
     ] = False,
     log_json: LogJson = False,
 ) -> None:
-    """Take part, in the foreground; Ctrl-C (or systemd) stops it.
+    """Run a party in the foreground; Ctrl-C (or systemd) stops it.
 
     Only party.toml in this folder says what this party agrees to, and only its ledger what it has
     spent. Whatever code a server sends is left alone: this installation answers.

@@ -38,7 +38,7 @@ def plan(
     *,
     keys: dict[str, Any],
 ) -> None:
-    """Say what a budget buys before anybody reads any data: noise, ε by round, ring and grid.
+    """Show what a budget buys before any data are read: noise, ε by round, ring and grid.
 
     parties.count and parties.min-records are enough, e.g.
     [bold]parley plan --parties 100 --set parties.min-records=500[/bold]

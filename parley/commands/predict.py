@@ -196,7 +196,7 @@ def show(
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show what a model is, what was promised of it, and what each column adds to its answer.
+    """Show a model, its privacy guarantee, and the contribution of each column.
 
     The promise has ε, δ, unit, relation, adversary. Columns have shapes in linear models, plain or
     on hats or bins; how far the noise alone may have moved them is known of a run's folder.

@@ -93,7 +93,7 @@ def query(
     verbose: Verbose = False,
     print_query: PrintQuery = False,
 ) -> None:
-    """Ask several parties for statistics: counts, histograms, sums, means; each charged first.
+    """Ask several parties for statistics (counts, histograms, sums, means), each charged first.
 
     Every answer has its interval and says what it cost and what is left.
     """

@@ -21,5 +21,5 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write a run's report.html, also of a run that was interrupted."""
+    """Write a run's report.html, even if the run was interrupted."""
     typer.echo(str(write_report(run_folder, out=out)))

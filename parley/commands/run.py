@@ -61,7 +61,7 @@ def run(
     *,
     keys: dict[str, Any],
 ) -> None:
-    """Run a job with all its parties here; leave a run folder with model, ledger and report.
+    """Run a job with all its parties here; write a run folder with model, ledger and report.
 
     With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
     [bold]--engine processes --parties 3[/bold] three real processes do so, and talk over TLS.

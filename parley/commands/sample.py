@@ -71,7 +71,7 @@ def sample(
     ] = 0,
     own_models: OwnModels = None,
 ) -> None:
-    """Draw rows from a run's generator. Sampling costs nothing more.
+    """Draw rows from a run's generator, at no further privacy cost.
 
     The file alone is read: no record, no ledger. The rows are what the released, noisy counts say;
     however many are drawn, the run's own ε is all that they cost.

@@ -122,7 +122,7 @@ def compare(
         Path | None, typer.Option(help="Also write a page (HTML) that needs no network.")
     ] = None,
 ) -> None:
-    """Show runs side by side: first the keys in which their jobs differ, then what each came to."""
+    """Compare runs: first the keys in which their jobs differ, then their results."""
     screen = Screen()
     settings, results = compare_runs(runs)
     for title, rows in (

@@ -113,8 +113,12 @@ class OwnedParty:
         made = owner_decisions.record_decision(
             self.ledger, self.policy, self.list_pending(), name, accepted=accepted, reason=reason
         )
-        said = "a yes: its party takes part" if made.accepted else "a no: its party takes no part"
-        return f"{name} has {said}. In the ledger's chain since {made.at}."
+        said = (
+            "approved: this party takes part"
+            if made.accepted
+            else "refused: this party takes no part"
+        )
+        return f"{name} is {said}. Recorded in the ledger at {made.at}."
 
     def build_request(self, proposal: JobProposal) -> ApprovalRequest:
         """Return one pending request in words."""
@@ -136,7 +140,7 @@ class OwnedParty:
             name=proposal.id,
             dataset=proposal.dataset,
             price=" ".join(cost.sentence for cost in costs),
-            yes=f"Yes, spend {' and '.join(cost.spends for cost in costs)}",
+            yes=f"Approve: spend {' and '.join(cost.spends for cost in costs)}",
             facts=tuple(facts),
             attackers=tuple(cost.attacker for cost in costs),
         )
@@ -148,8 +152,8 @@ class OwnedParty:
                 row = get_accepted_kind(self.policy, agreed.task.get("kind"))
                 algorithm = build_accepted_algorithm(self.policy, agreed.task)
             except Declined as declined:
-                said = f"nothing: party.toml declines it by now ({declined.reason})"
-                yield Fact("What is computed", said)
+                said = f"nothing: party.toml now declines it ({declined.reason})"
+                yield Fact("Computation", said)
                 continue
             batch = getattr(algorithm, "batch", None)
             alone = bool(getattr(getattr(algorithm, "counting", None), "parties", 0))
@@ -161,11 +165,11 @@ class OwnedParty:
                 what = "; ".join(map(format_title, batch.queries))
                 columns = ", ".join(sorted(batch.columns)) or "none: records are counted"
             own = " (code of your own)" if is_own_code(str(agreed.task["kind"])) else ""
-            yield Fact("What is computed", f"{what}{own}: {_format_releases(agreed, alone)}")
+            yield Fact("Computation", f"{what}{own}: {_format_releases(agreed, alone)}")
             records = (
                 "the records held out" if row.after_rounds else f"the records of {proposal.dataset}"
             )
-            yield Fact("From", f"{records}, columns: {columns}")
+            yield Fact("Input", f"{records}, columns: {columns}")
 
     def _build_assumptions(self, proposal: JobProposal) -> Fact:
         """Return the guarantee's assumptions, from the algorithm, the user's own feature map, and
@@ -179,14 +183,14 @@ class OwnedParty:
                 for unit in agreed.plan.units:
                     own = select_assumptions(unit, (*said, *agreed.plan.assumptions))
                     rests |= dict.fromkeys(own)
-        return Fact("Rests, beyond its proof, on", "; ".join(rests) or "nothing")
+        return Fact("Assumptions", "; ".join(rests) or "nothing")
 
     def _format_columns(self, dataset: DatasetConfig, agreed: Agreement) -> str:
         """Return the columns from which a model is learned."""
         through = agreed.features.get("name", "")
         mapped = f", through the public map {through}" if through else ""
         if dataset.prepared:
-            return f"those that were prepared, without names here{mapped}"
+            return f"those of the prepared file, without names here{mapped}"
         schema = load_schema(self.folder / dataset.data_schema)
         names = list(schema.features)
         more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
@@ -199,16 +203,16 @@ class OwnedParty:
         names = [party.name for party in self.deployment.parties if party.name != self.name]
         least = min(each.plan.min_survivors for each in proposal.stages)
         yield Fact(
-            "Who else takes part",
+            "Other parties",
             f"{', '.join(names[:_MOST_NAMES])}: at least {least} of all {len(names) + 1} in a sum",
         )
-        yield Fact("Who asks", f"the server of this deployment, {self.deployment.server_address}")
+        yield Fact("Server", f"the server of this deployment, {self.deployment.server_address}")
 
     def _list_times(self, proposal: JobProposal) -> Iterator[Fact]:
         until = proposal.proposed_at + self.policy.approval_days * 24 * 3600
         yield Fact(
             "Asked",
-            f"{_format_time(proposal.proposed_at)}; without a yes it is over at "
+            f"{_format_time(proposal.proposed_at)}; expires without approval at "
             f"{_format_time(until)}",
         )
 
@@ -302,16 +306,18 @@ class _ApprovalCost:
         lower = self._left_epsilon[0] - self._left_epsilon[1] < 0.99 * epsilon
         why = (
             " The difference is less than the job's own ε: releases together cost less than the "
-            "sum of what each costs by itself."
+            "sum of their separate costs."
             if lower
-            else " The difference is more than the job's own ε: next to other releases the account "
-            f"charges more for it (certificate {budget.limits.certificate})."
+            else (
+                " The difference is more than the job's own ε: combined with other releases, the "
+                f"account charges more for it (certificate {budget.limits.certificate})."
+            )
             if self._left_epsilon[0] - self._left_epsilon[1] > 1.01 * epsilon
             else ""
         )
         return (
-            f"A yes spends {self.spends}. Of {budget.name}, ε = {before} is left before it and "
-            f"ε = {after} after it.{why} It cannot be had back."
+            f"Approval spends {self.spends} of {budget.name}: ε = {before} left before, ε = "
+            f"{after} left after.{why} Spent budget cannot be refunded."
         )
 
     def list_facts(self, *, several: bool) -> Iterator[Fact]:
@@ -322,22 +328,22 @@ class _ApprovalCost:
         by = [plan.get_charging_guarantee(unit) for plan in self.plans]
         noise = {f"{each.mechanism.law}, added by {each.noise_point.added_by}" for each in by}
         yield Fact(
-            f"What it costs{of}",
+            f"Cost{of}",
             f"{guarantee_text.format_epsilon_delta(epsilon, budget.delta)}, "
             f"{guarantee_text.format_scope(budget)}",
         )
         if self.blocks:
             named = ", ".join(map(repr, self.blocks))
-            yield Fact("Of which records", f"blocks {named} (as the job calls them) alone")
-        yield Fact(f"That holds against{of}", self.weakest.words)
+            yield Fact("Records", f"only blocks {named} (as named in the job)")
+        yield Fact(f"Protects against{of}", self.weakest.words)
         yield Fact(f"Noise{of}", "; ".join(sorted(noise)))
         if any(plan.seeded for plan in self.plans):
-            yield Fact("Noise comes from", "a seed: it protects nobody")
+            yield Fact("Source of the noise", "a seed: it protects no one")
         before, after = self._left
         total = guarantee_text.format_allowed(budget.epsilon, budget.delta)
         yield Fact(f"Left before{of}", f"ε = {before} of {total}")
         yield Fact(f"Left after{of}", f"ε = {after}")
-        yield Fact(f"The budget holds{of}", budget.certificate_text)
+        yield Fact(f"Budget holds{of}", budget.certificate_text)
 
     @property
     def attacker(self) -> Attacker:
@@ -345,7 +351,7 @@ class _ApprovalCost:
         budget, rates = self.before.budget, compute_attacker_rates(self.spent)
         said = attacker_text.format_caption(rates, budget.unit, budget.neighbouring, self.weakest)
         return Attacker(
-            f"By this job alone. {said}",
+            f"From this job only. {said}",
             attacker_text.HEADER,
             attacker_text.build_rows(rates, budget.unit),
         )

@@ -162,7 +162,7 @@ class Model:
             return
         if len(self.classes_) != 2:
             got = f"one of {len(self.classes_)} labels" if len(self.classes_) else "one of values"
-            raise ModelFileError(f"Expected a model of two labels with a threshold, got {got}.")
+            raise ModelFileError(f"Expected a model with two labels for a threshold, got {got}.")
         chances = self.to_probabilities(np.zeros((1, 2)))
         if not math.isfinite(threshold) or (chances is not None and not 0 <= threshold <= 1):
             wanted = "score" if chances is None else "probability in [0, 1]"
@@ -178,7 +178,7 @@ class Model:
         if chances is None:
             raise ModelFileError(
                 "Expected a model that gives probabilities (logistic, softmax, a network), got one "
-                "that ranks alone: decision_function gives its scores."
+                "that only ranks. Use decision_function for its scores."
             )
         return chances
 
@@ -228,9 +228,9 @@ class Estimator(Model):
         del frame, y
         run = self.statement.get("parley.run", "")
         warnings.warn(
-            f"fit learns nothing: this model was learned in run {run}. Cross-validation and "
-            "searches score it on records that it may have been trained on. Score it on records "
-            "that it has not seen, or train per fold with parley.run.",
+            f"fit does not train: this model was trained in run {run}. Cross-validation and "
+            "searches score it on records that it may have been trained on. Score it on other "
+            "records, or train per fold with parley.run.",
             stacklevel=2,
         )
         return self
@@ -257,7 +257,7 @@ class Estimator(Model):
     def set_params(self, **params: Any) -> Self:
         """Return the model; raise ValueError for any parameter."""
         if params:
-            raise ValueError(f"Expected no parameters of a model that was learned, got {params}.")
+            raise ValueError(f"Expected no parameters for a trained model, got {params}.")
         return self
 
     def __sklearn_clone__(self) -> Self:

@@ -53,7 +53,7 @@ def load_model(
         text = load_schema(schema).to_toml()
     if not text:
         raise ModelFileError(
-            f"Expected a schema for {file}, which holds none: name the parties' schema file "
+            f"Expected a schema for {file}, which has none. Name the parties' schema file "
             "(--schema FILE)."
         )
     try:
@@ -108,8 +108,8 @@ def _load_features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureM
         raise ModelFileError(f"{file}: {error}{hint}") from error
     if digest != named["digest"]:
         raise ModelFileError(
-            f"Expected features of digest {named['digest']}, which {file} was learned on, got "
-            f"{digest}: its code, weights or version of Parley differ."
+            f"Expected features of digest {named['digest']}, with which {file} was trained, got "
+            f"{digest}: their code, weights or version of Parley differ."
         )
     return made
 
@@ -129,7 +129,7 @@ def _load_parameters(
 ) -> NDArray[np.float64]:
     theta, expected = tensors.get("theta"), getattr(learned, "dimension", None)
     if expected is None:
-        raise ModelFileError(f"Expected a run that learned a model, got one that did not: {file}.")
+        raise ModelFileError(f"Expected a run with a model, got one without: {file}.")
     shaped = theta is not None and theta.dtype == np.float64 and theta.shape == (expected,)
     if theta is None or not shaped or not (np.abs(theta) < MAX_PARAMETER).all():
         raise ModelFileError(
@@ -153,7 +153,7 @@ def _check_width(file: Path, model: Model) -> None:
     if width != model.learned.features:
         raise ModelFileError(
             f"Expected a schema whose rows have {model.learned.features} features with the "
-            f"intercept, got {came}: {file} was learned under another schema."
+            f"intercept, got {came}. {file} was trained with another schema."
         )
     if not model.is_regression and len(model.classes_) < 2:
         raise ModelFileError(f"{file}: Expected a schema that names the labels, got none.")

@@ -237,10 +237,10 @@ _MAX_COLUMNS = 30
 
 def format_overview(shapes: ShapeFunctions) -> Iterator[str]:
     """Yield a line per column, the widest first."""
-    yield f"columns       by what they add to {shapes.of}; {format_length(shapes)}"
+    yield f"columns       by their contribution to {shapes.of}; {format_length(shapes)}"
     banded = shapes.columns[0].band is not None
     yield "              " + (
-        "± at most: what the noise alone may have moved, 95 %; · no more than that"
+        "± upper bound on the effect of noise alone, 95 %; · not more than that"
         if banded
         else NO_BAND
     )
@@ -256,14 +256,14 @@ def format_overview(shapes: ShapeFunctions) -> Iterator[str]:
             f"{_format_extremes(each, each.curves[of])}{noise}{label}"
         )
     if left := len(shapes.columns) - len(shown):
-        yield f"  and {left} more; --json has all of them"
-    yield "  --column NAME shows one in full"
+        yield f"  and {left} more; for all, use --json"
+    yield "  for one in full, use --column NAME"
 
 
 def format_shape(shapes: ShapeFunctions) -> Iterator[str]:
     """Yield the lines of one column's points, steps or bars, with every curve."""
     (shape,) = shapes.columns
-    yield f"{shape.name}: what it adds to {shapes.of}; {format_length(shapes)}"
+    yield f"{shape.name}: its contribution to {shapes.of}; {format_length(shapes)}"
     labels = list(shape.curves)
     rows = [["", *labels, *(["± noise, 95 %"] if shape.band else [])]]
     for at, place in enumerate(list_positions(shape)):
@@ -295,8 +295,8 @@ def format_length(shapes: ShapeFunctions) -> str:
     if shapes.fixed:
         return "the same in every row"
     return (
-        f"in a row of length {format_number(shapes.row_length)} before it is scaled (a longer "
-        "row's columns all count less)"
+        f"in a row of length {format_number(shapes.row_length)} before scaling (in a longer row "
+        "every column counts less)"
     )
 
 

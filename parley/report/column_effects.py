@@ -50,12 +50,13 @@ def build_column_section(folder: Path, summary: RunSummary) -> dict[str, Any] | 
 def _describe_shapes(shapes: ShapeFunctions) -> str:
     banded = shapes.columns[0].band is not None
     return (
-        f"The model adds up one function of each column to {shapes.of}. It is shown less its mean, "
-        f"{format_length(shapes)}; the widest come first, all on one scale. "
+        f"The model adds up one function of each column to {shapes.of}. Each is shown minus its "
+        f"mean, {format_length(shapes)}. The widest come first, all on one scale. "
         + (
-            "The grey band is what the noise alone may have moved, 95 %, at most: to first order, "
-            "as if no record lay there to pull back. It is no interval for other records. A curve "
-            "within its band around zero says nothing."
+            "The grey band shows how far the noise alone can move a curve: 95 %, to first order, "
+            "an upper bound (it ignores that records pull the fit back). It does not cover the "
+            "variation between samples of records. A curve within its band around zero shows no "
+            "effect."
             if banded
             else f"There is {NO_BAND}."
         )
@@ -87,7 +88,7 @@ def _build_figure(shape: ShapeFunction, domain: tuple[float, float]) -> ReportFi
     curves = [_list_points(shape, of) for of in shown]
     named = list_positions(shape)
     data = ReportTable(
-        caption="Contributions, and half the band's width" if shape.band else "Contributions",
+        caption="Contributions, and half the width of the band" if shape.band else "Contributions",
         head=["", *shape.curves, *(["± noise"] if shape.band else [])],
         rows=[
             [
@@ -129,7 +130,7 @@ def _describe_finding(shape: ShapeFunction, named: Any) -> str:
     if len(shape.curves) > 1:
         said += f" for {of}"
     if shape.within_noise:
-        said += "; no more than the noise may have moved"
+        said += "; not more than noise alone can cause"
     elif shape.drawn == "bars" and len(named) > _MOST_BARS:
         said += f"; the {_MOST_BARS} outermost of {len(named)}"
     return f"{said}."
@@ -142,7 +143,5 @@ def _build_column_table(shapes: tuple[ShapeFunction, ...]) -> ReportTable:
         noise = format_number(max(each.band), 2) if each.band else "–"
         rows.append([each.name, format_number(min(curve), 2), format_number(max(curve), 2), noise])
     left = len(shapes) - len(rows)
-    caption = "The other columns" + (
-        f"; {format_number(left)} more are in `parley show`" if left else ""
-    )
+    caption = "Other columns" + (f"; {format_number(left)} more: see `parley show`" if left else "")
     return ReportTable(caption=caption, head=["column", "lowest", "highest", "± noise"], rows=rows)

@@ -32,8 +32,8 @@ def build_disclosure_table(run: RunSummary, guarantee: GuaranteeSummary) -> Repo
     unit.
     """
     here = "" if run.secure_aggregation.backend == "masked" else (
-        " This run had no masks: one process added what parties gave, and hid nothing from itself."
-        " The table is of the same run among real parties."
+        " This run used no masks: one process added all contributions and could see each. The "
+        "table describes the same run with real parties."
     )  # fmt: skip
     rows = [
         [who, sees, _format_bound(run, guarantee, adversary)]
@@ -42,7 +42,7 @@ def build_disclosure_table(run: RunSummary, guarantee: GuaranteeSummary) -> Repo
     outsiders = [
         "outsiders on the network",
         "with real parties: encrypted messages, their sizes and times",
-        "nothing about records; that these machines talk to each other",
+        "nothing about records, only that these machines communicate",
     ]
     return ReportTable(
         caption=(
@@ -62,13 +62,13 @@ def _list_observers(
     """
     point, shares = find_noise_point(guarantee.noise.point), guarantee.noise.shares
     by_server = point.adversary if point.in_contributions else None
-    yield "the server", f"{point.server_sees}; who took part", by_server
+    yield "the server", f"{point.server_sees}; which parties took part", by_server
     if shares is not None and shares.colluders:
         count = shares.colluders
         who = f"the server with {format_number(count)} colluding part{'y' if count == 1 else 'ies'}"
         seen = "the same, and those parties' own records and shares of the noise"
         yield who, seen, Adversary.COLLUDERS
-    seen = "the models and figures that were released"
+    seen = "the released models and figures"
     yield "readers of the model", seen, Adversary.READERS
     if run.parties < 2:
         return
@@ -78,7 +78,7 @@ def _list_observers(
         other = Adversary.COLLUDERS if shares.colluders else Adversary.OTHERS
     yield "another party", "the models of all rounds, its own records and its own noise", other
     if any(row.adversary is Adversary.OTHERS for row in guarantee.accounts):
-        seen = "all but the one party's records and noise"
+        seen = "everything except the one party's records and noise"
         yield "all other parties and the server together", seen, Adversary.OTHERS
 
 
@@ -106,7 +106,7 @@ def build_party_table(folder: Path) -> ReportTable | None:
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return ReportTable(
-        caption="Parties, by the names under which they enrolled, and how each ended",
+        caption="Parties, by enrolled name, and their final state",
         head=["party", "in the last round"],
         rows=_truncate_rows(rows),
     )
@@ -135,7 +135,7 @@ def build_range_table(folder: Path) -> ReportTable | None:
     rows = [[name, column.kind, _format_values(column)] for name, column in schema.features.items()]
     label = [schema.label_column, "label", ", ".join(_get_label_names(schema))]
     return ReportTable(
-        caption="Public: ranges and categories that rows were read by (values outside are clamped)",
+        caption="Public: ranges and categories used to read rows (values outside are clamped)",
         head=["column", "kind", "range or categories"],
         rows=[*_truncate_rows(rows), label],
     )

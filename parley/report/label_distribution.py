@@ -34,10 +34,10 @@ def build_label_figure(run: RunSummary) -> ReportFigure | None:
 
 def _describe_finding(split: PartitionSummary) -> str:
     kind = {
-        "iid": "Records were dealt out at random",
+        "iid": "Records were assigned to parties at random",
         "dirichlet": f"Every party's labels are a Dirichlet mixture, α = {split.alpha}",
         "column": f"Every value of the column {split.column} is a party",
-        "sizes": "Records were dealt out at random, in given sizes",
+        "sizes": "Records were assigned at random, in given sizes",
         "files": "Every party has its own file",
     }.get(split.kind, "Records were split among the parties")
     commonest, skew = split.commonest, split.skew
@@ -48,11 +48,11 @@ def _describe_finding(split: PartitionSummary) -> str:
     most = max(split.overall[: _count_named_labels(split)])
     what = "fifth of the labels" if split.numeric else "label"
     return (
-        f"{kind}. A party's commonest {what} is {_format_percent(commonest[3])} of its records in "
-        f"the middle party, from {_format_percent(commonest[0])} to "
-        f"{_format_percent(commonest[-1])}; over all parties the commonest is "
-        f"{_format_percent(most)}. Total variation distance from all records' shares: "
-        f"{format_number(skew.mean)} on average, {format_number(skew.largest)} at most.{named}"
+        f"{kind}. In the median party, the most common {what} is {_format_percent(commonest[3])} "
+        f"of its records (range {_format_percent(commonest[0])} to "
+        f"{_format_percent(commonest[-1])}); over all parties it is {_format_percent(most)}. Total "
+        f"variation distance from the shares of all records: {format_number(skew.mean)} on "
+        f"average, {format_number(skew.largest)} at most.{named}"
     )
 
 
@@ -114,7 +114,7 @@ def _build_quantile_figure(
         ],
     )
     plot = partial(draw_ranges, quantiles, x_title="share of a party's records", y_title="label")
-    return _build_figure("Labels over the parties", split, plot, data, keys)
+    return _build_figure("Labels of the parties", split, plot, data, keys)
 
 
 def _build_figure(

@@ -25,7 +25,11 @@ _CHANCE = Curve(
     name="chance", points=[(0, 0), (1, 1)], colour=Palette.QUIET, width=1.5, dash=(2, 3)
 )
 _CALIBRATED = Curve(
-    name="as often as said", points=_CHANCE.points, colour=Palette.QUIET, width=1.5, dash=(2, 3)
+    name="as often as predicted",
+    points=_CHANCE.points,
+    colour=Palette.QUIET,
+    width=1.5,
+    dash=(2, 3),
 )
 
 
@@ -47,7 +51,7 @@ def build_quality_sections(run: RunSummary) -> list[QualitySection]:
         twin = run.baseline_judgement
         sections.append(
             _build_section(
-                "How good the model is",
+                "Model quality",
                 "",
                 run.judgement,
                 _build_baseline_table(run),
@@ -56,18 +60,18 @@ def build_quality_sections(run: RunSummary) -> list[QualitySection]:
         )
     if run.public_test is not None and run.public_test.judgement is not None:
         said = result_text.format_public_test(run)
-        title = "How good the model is on public records"
+        title = "Model quality on public records"
         sections.append(_build_section(title, f"On {said}.", run.public_test.judgement, []))
     if run.evaluation is not None and run.evaluation.judgement is not None:
         found = run.evaluation.judgement
         text = (
-            f"Of the records that the parties hold out: {result_text.format_evaluation(run)}. "
-            "Behind each figure is where it lies on the same records without the noise, each by "
-            "itself; what other records would say is another question."
+            f"On the parties' held-out records: {result_text.format_evaluation(run)}. The range "
+            "after each figure covers its noise, for each figure separately. It does not cover the "
+            "variation between samples of records."
             + " Scores of one interval of probabilities count as equal."
             * bool(found.roc)
         )
-        title = "How good the model is on records that the parties hold out"
+        title = "Model quality on the parties' held-out records"
         sections.append(_build_section(title, text, found, []))
     return sections
 
@@ -131,9 +135,9 @@ def _build_decision_tables(evaluation: ClassifierMetrics) -> Iterator[ReportTabl
     if evaluation.thresholds:
         step = -(-len(evaluation.thresholds) // _MAX_ROWS)
         yield ReportTable(
-            caption=f"Answering {evaluation.labels[1]} from a probability on "
-            "(parley predict RUN ROWS --threshold …)",
-            head=["probability", "share answered so", "precision", "recall"],
+            caption=f"Predicting {evaluation.labels[1]} from this probability on (parley predict "
+            "RUN ROWS --threshold …)",
+            head=["probability", "share predicted", "precision", "recall"],
             rows=[
                 _format_row(f"{row.least:g}", row, "positive", "precision", "recall")
                 for row in evaluation.thresholds[::step]
@@ -161,16 +165,16 @@ def _build_roc_figure(
     step = -(-len(evaluation.roc) // _MAX_ROWS)
     return ReportFigure.from_plot(
         "ROC curve",
-        f"The area under it is {format_estimate(evaluation, 'auc', 3 if boxes else 4)}.",
+        f"The area under the curve is {format_estimate(evaluation, 'auc', 3 if boxes else 4)}.",
         partial(
             draw_unit_square,
             lines,
             boxes,
-            x_title="share of the others answered so",
-            y_title=f"share of {evaluation.labels[1]} found",
+            x_title="false positive rate",
+            y_title=f"true positive rate ({evaluation.labels[1]})",
         ),
         ReportTable(
-            caption="By falling threshold",
+            caption="By decreasing threshold",
             head=["false alarms", "recall"],
             rows=[
                 [format_estimate(at, "false_alarms"), format_estimate(at, "recall")]
@@ -195,7 +199,7 @@ def _build_calibration_figure(evaluation: ClassifierMetrics) -> ReportFigure | N
     said = "middle of an interval" if boxes else "mean"
     return ReportFigure.from_plot(
         "Calibration",
-        f"How often {of} came true, by the probability that the model gave it.",
+        f"How often {of} was true, by predicted probability.",
         partial(
             draw_unit_square,
             [_CALIBRATED, line],
@@ -204,7 +208,7 @@ def _build_calibration_figure(evaluation: ClassifierMetrics) -> ReportFigure | N
             y_title="came true",
         ),
         ReportTable(
-            caption=f"Probability of {of}, and how often it came true",
+            caption=f"Predicted probability of {of}, and how often it was true",
             head=[f"probability ({said})", "came true", "records"],
             rows=[
                 [

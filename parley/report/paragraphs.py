@@ -49,7 +49,7 @@ def format_headline(run: RunSummary) -> str:
     who = "one party" if run.parties == 1 else f"{format_number(run.parties)} parties"
     title = MODELS[run.model].title if run.model in MODELS else ""
     what = title or f"{run.model} model".strip()
-    return f"{what[:1].upper()}{what[1:]}{f' on {data}' if data else ''}, learned by {who}"
+    return f"{what[:1].upper()}{what[1:]}{f' on {data}' if data else ''}, trained by {who}"
 
 
 def describe_noise(run: RunSummary, guarantee: GuaranteeSummary) -> str:
@@ -64,15 +64,15 @@ def describe_noise(run: RunSummary, guarantee: GuaranteeSummary) -> str:
         letter = law.get_symbol(counted=run.clipped_fraction is not None)
         said.append(
             f"Changing one {guarantee.unit} moves the average by at most "
-            f"{format_number(noise.sensitivity)}; the "
-            f"noise's scale on the average, {letter} = {format_number(noise.scale)}, is "
-            f"{format_number(noise.scale / noise.sensitivity)} times that."
+            f"{format_number(noise.sensitivity)}. The scale of the noise on the average, {letter} "
+            f"= {format_number(noise.scale)}, is {format_number(noise.scale / noise.sensitivity)} "
+            "times that."
         )
     elif noise.sensitivity and noise.scale:
         said.append(
             f"Changing one {guarantee.unit} moves a sum by at most "
-            f"{format_number(noise.sensitivity)}; the "
-            f"noise's standard deviation is {format_number(noise.scale)}."
+            f"{format_number(noise.sensitivity)}. The standard deviation of the noise is "
+            f"{format_number(noise.scale)}."
         )
     if run.parties > 1:
         said.append(point.dropouts)
@@ -84,17 +84,19 @@ def describe_dp_sgd(run: RunSummary) -> str:
     charged_outside = run.record_bounds is not None and run.record_bounds.charged == "outer"
     share = 0.0 if run.dp_sgd is None else run.dp_sgd.clipped_share
     accounts = (
-        "These accounts hold against the server too; the run charged the bound by the server's "
+        "These accounts also hold against the server. The run charged the bound from the server's "
         "noise on the sum."
         if charged_outside
-        else "The run charges a record the steps of its party alone."
+        else "The run charges a record only for the steps of its party."
     )
     clipped = (
-        f"A share of {share:g} of every step's privacy pays for the fraction of clipped gradients, "
-        "which the run releases too. σ is what both releases come to together."
+        f"A share of {share:g} of every step's privacy budget pays for the fraction of clipped "
+        "gradients, which is also released. σ is the combined noise multiplier of both releases."
         if share
-        else "The run doesn't tell how many gradients it clipped: that would be another release. "
-        "With unit record `dp-sgd.clipped-fraction-share` makes it, within the same ε."
+        else (
+            "The run does not report how many gradients it clipped: that would be another release. "
+            "With unit record, set `dp-sgd.clipped-fraction-share` to release it within the same ε."
+        )
     )
     return (
         "In every step a party draws a Poisson batch at rate q, clips every record's gradient to "
@@ -108,20 +110,20 @@ def describe_secure_sum(run: RunSummary, *, simulated: bool) -> str:
     aggregation = run.secure_aggregation
     if aggregation.backend == "masked":
         said = (
-            "The masking protocol ran: each contribution left its party under pairwise masks that "
-            "cancel in the sum, and only the sum was unmasked."
+            "The masking protocol ran: each contribution left its party with pairwise masks that "
+            "cancel in the sum. Only the sum was unmasked."
         )
         return said if not simulated else (
             f"{said} All parties and the server shared this one process, so the run shows the "
-            "protocol's work and its result. It hides nothing: that takes separate machines."
+            "protocol's work and its result. It hides nothing: that needs separate machines."
         )  # fmt: skip
     if aggregation.backend != "ideal":
         return f"Secure aggregation: {aggregation.backend or 'not known before the run ends'}."
     checked = "" if aggregation.masked_check else " No masked round was run as a check."
     return (
         "The ideal functionality ran: it added the survivors' contributions directly, modulo "
-        f"2^{aggregation.ring_bits or 'b'}, which gives the sum that masking gives. It hides no "
-        f"contribution from the process that adds them.{checked}"
+        f"2^{aggregation.ring_bits or 'b'}, with the same sum as masking. It hides no contribution "
+        f"from the process that adds them.{checked}"
     )
 
 
@@ -137,20 +139,19 @@ def describe_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     )  # fmt: skip
     without = "any other" if guarantee.neighbouring is Neighbouring.REPLACE_ONE else "left out"
     seeded = (
-        "With noise from a seed this run promises nothing; this is what the same run promises with "
-        "noise from the operating system's entropy. "
+        "Because its noise comes from a seed, this run has no guarantee. This is the guarantee of "
+        "the same run with noise from the operating system's entropy. "
         if run.primary.noise.seeded
         else ""
     )
     slack = f", plus at most δ = {format_cost(guarantee.delta)}" if guarantee.delta else ""
     factor = "∞" if guarantee.epsilon > 700 else format_cost(math.exp(guarantee.epsilon))
     return (
-        f"{seeded}Somebody who sees {released}, and who knows every other record, learns "
-        f"little about {one}. Whatever they conclude is at most e^ε ≈ {factor} times as likely"
-        f"{slack}, as it would have been had {whole} been {without}. That is "
-        f"{guarantee_text.format_guarantee(guarantee)}. "
-        "It doesn't promise that nothing is learned about people in general: what "
-        "holds for many records is what the model is for."
+        f"{seeded}A person who sees {released}, and who knows every other record, learns little "
+        f"about {one}. Any conclusion is at most e^ε ≈ {factor} times as likely{slack}, as it "
+        f"would be if {whole} were {without}. That is "
+        f"{guarantee_text.format_guarantee(guarantee)}. This does not prevent conclusions about "
+        "people in general: the purpose of the model is to learn what holds for many records."
     )
 
 
@@ -169,8 +170,8 @@ def list_trust_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
     items = []
     if run.primary.noise.seeded:
         items.append(
-            "Nobody has the seed. Seeded noise protects nobody: whoever has the seed can take the "
-            "noise off again, and it is in the job below."
+            "No one has the seed. With the seed, anyone can remove the noise again, and the seed "
+            "is in the job below. Seeded noise therefore protects no one."
         )
     for of in run.guarantees:
         items += _list_adversaries(run, of)
@@ -180,7 +181,7 @@ def list_trust_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
         for of in run.guarantees
     ]
     items += [
-        f"{_format_guarantee_prefix(run, of)}Beyond what is proved it is assumed: {assumed}."
+        f"{_format_guarantee_prefix(run, of)}Assumed, not proved: {assumed}."
         for of in run.guarantees
         if (assumed := guarantee_text.format_assumptions(of))
     ]
@@ -193,9 +194,12 @@ def describe_public_facts(run: RunSummary) -> str:
     sizes = (
         "every party's number of records"
         if run.weights == "size"
-        else f"the least number of records of a party{least}"
+        else f"the minimum number of records of a party{least}"
     )
-    return f"{sizes}, the number of parties, who took part in which round, the schema and the job."
+    return (
+        f"{sizes}, the number of parties, which parties took part in each round, the schema and "
+        "the job."
+    )
 
 
 def _list_adversaries(run: RunSummary, guarantee: GuaranteeSummary) -> list[str]:
@@ -215,12 +219,12 @@ def _list_adversaries(run: RunSummary, guarantee: GuaranteeSummary) -> list[str]
         and trusting
     ):
         items.append(
-            "The principal components, released once before round 1, are the exception: their "
-            "noise is added where the sum is, and for a moment the server holds the parties' sum "
-            "of second moments without it. Against the server the guarantee is that of the rounds."
+            "Exception: the principal components, released once before round 1. Their noise is "
+            "added to the sum, so the server briefly holds the parties' sum of second moments "
+            "without noise. Against the server, the guarantee covers only the rounds."
         )
     if own and run.record_bounds is not None:
-        shown = " Nobody may be shown a single update beside the models." if outside else ""
+        shown = " No one may see a single update in addition to the models." if outside else ""
         items.append(f"{guarantee_text.format_bounds(run.record_bounds, guarantee)}{shown}")
     return items
 
@@ -235,22 +239,23 @@ def _format_guarantee_prefix(run: RunSummary, guarantee: GuaranteeSummary) -> st
 def _describe_trust_model(run: RunSummary, *, simulated: bool) -> str:
     if run.secure_aggregation.backend != "masked":
         return (
-            "Parties and server follow the protocol (semi-honest). Single contributions were not "
-            "hidden from the process that added them up; the guarantee is about what was released."
+            "Parties and server follow the protocol (semi-honest). The process that added the "
+            "contributions could see each of them; the guarantee covers what was released."
         )
     own = (
-        ", once each runs on its own machine; in this simulation one process held them all."
+        ", if each runs on its own machine; in this simulation one process held them all."
         if simulated
         else "."
     )
     return (
         "Parties and server follow the protocol (semi-honest), and fewer parties than its "
-        f"threshold collude with the server. Then it sees the sum and no single contribution{own}"
+        "threshold collude with the server. Then the server sees the sum, and no single "
+        f"contribution{own}"
     )
 
 
 def _describe_ledger_scope(run: RunSummary) -> str:
-    adds = "Every other release from the same records, earlier or later, adds to what was spent. "
+    adds = "Every other release from the same records, earlier or later, adds to the budget spent. "
     if run.ledger:
         known = run.data_accounts or ()
         left = [
@@ -258,17 +263,17 @@ def _describe_ledger_scope(run: RunSummary) -> str:
             for each in known
         ]
         return " ".join([adds.strip(), *left]) + (
-            " The ledger that this run shares keeps the total of the runs that use it; "
-            "`parley ledger verify` checks it."
+            " The shared ledger of this run keeps the total of all runs that use it. To check it, "
+            "run `parley ledger verify`."
         )
     return adds + (
-        "This run's ledger knows this run alone: runs that share one (`privacy.ledger`) are "
-        "composed and held to one budget. `parley ledger verify` checks it."
+        "The ledger of this run covers only this run. Runs that share one (`privacy.ledger`) are "
+        "composed and share one budget. To check a ledger, run `parley ledger verify`."
     )
 
 
 _ROWS = (
-    "What one record can move is bounded before any noise is drawn: every row is scaled to "
+    "The effect of one record is bounded before any noise is drawn: every row is scaled to "
     "Euclidean norm at most 1"
 )
 
@@ -276,14 +281,14 @@ _ROWS = (
 def _describe_sensitivity(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     if guarantee_text.is_on_batches(guarantee) and guarantee.unit is Unit.RECORD:
         return (
-            "What one record can move is bounded before any noise is drawn: its gradient is "
-            "clipped, in every step. Batches are drawn at random, each record by itself, and "
-            "nobody but their party learns which records were in one."
+            "The effect of one record is bounded before any noise is drawn: its gradient is "
+            "clipped in every step. Batches are drawn at random, each record independently, and "
+            "only their party knows which records were in one."
         )
     if guarantee.unit is Unit.PARTY:
         to = f" to length {format_number(guarantee.clip_norm)}" if guarantee.clip_norm else ""
         return (
-            "What one party can move is bounded before any noise is drawn: its whole update is "
+            "The effect of one party is bounded before any noise is drawn: its whole update is "
             f"clipped{to}."
         )
     row = ALGORITHMS.get(run.algorithm)

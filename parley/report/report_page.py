@@ -156,18 +156,18 @@ def _list_notices(run: RunContent, folder: Path) -> list[str]:
     notices, summary = [*run.remarks, *_list_model_problems(folder)], run.summary
     if summary.status == "interrupted":
         notices.append(
-            "This run isn't finished. Its ledger may hold one charge more than the rounds below "
-            "show: a round that was reserved and never logged. What the ledger says counts."
+            "This run is not finished. Its ledger may hold one more charge than the rounds below: "
+            "a round that was reserved and not logged. The ledger is authoritative."
         )
     if summary.primary.noise.seeded:
         notices.append(
-            "This run's noise came from a seed: it shows what a real run would give, and protects "
-            "nobody."
+            "The noise of this run came from a seed. It shows what a real run would give, and "
+            "protects no one."
         )
     if summary.simulation_only and result_text.list_model_metrics(summary):
         notices.append(
             "Figures marked simulation only were computed from records without noise, and no "
-            "budget covers them. If the records are real, keep this page as closed as the records."
+            "budget covers them. If the records are real, protect this page like the records."
         )
     return notices
 
@@ -180,7 +180,7 @@ def _list_model_problems(folder: Path) -> list[str]:
     except ModelFileError as error:
         # Reports are passed on, so do not show this machine's folders.
         said = str(error).replace(f"{folder}/", "")
-        return [f"The model file can't be used, and nothing here is from it. {said}"]
+        return [f"The model file is unusable, so this page shows nothing from it. {said}"]
     return []
 
 
@@ -249,11 +249,11 @@ def _build_cost_cards(guarantee: GuaranteeSummary, *, marked: bool) -> Iterator[
     if guarantee.found:
         one, alarms = guarantee.found[0], attacker_text.format_percent(guarantee.found[0].alarms)
         yield Card(
-            title=f"An attacker recognises one {guarantee.unit}",
+            title=f"How often an attacker recognises one {guarantee.unit}",
             value=f"in at most {attacker_text.format_percent(one.rate)} of cases",
             note=(
-                f"Knowing all other {guarantee.unit.plural}, with {alarms} false alarms. "
-                f"Guessing, without any release: {alarms}."
+                f"The attacker knows all other {guarantee.unit.plural} and accepts {alarms} false "
+                f"alarms. Guessing, without any release: {alarms}."
             ),
             wide=True,
             share=one.rate,
@@ -309,7 +309,7 @@ def _build_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> dict[str, 
     if several:
         tables.append(
             ReportTable(
-                caption=f"Against whom, {guarantee_text.format_scope(guarantee)}",
+                caption=f"Protection by adversary, {guarantee_text.format_scope(guarantee)}",
                 head=["adversary", "ε and δ"],
                 rows=[
                     [row.adversary.words, guarantee_text.format_account(row)]
@@ -390,11 +390,11 @@ def _format_footer(run: RunContent) -> str:
         facts.append(f"made with Parley {summary.parley_version}")
     now = datetime.now(UTC)
     facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {__version__}")
-    text = f"{', '.join(facts)}. Beside it in the folder: {', '.join(run.files)}. "
+    text = f"{', '.join(facts)}. The folder also has {', '.join(run.files)}. "
     text = text[:1].upper() + text[1:]
-    text += "A figure of privacy spent is rounded up, others to the nearest."
+    text += "Figures of privacy spent are rounded up, others to the nearest."
     if summary.run_id and summary.run_id != run.name:
-        text += f" In the ledger this run is {summary.run_id}."
+        text += f" The ledger's name for this run is {summary.run_id}."
     return text
 
 

@@ -73,7 +73,7 @@ def _build_accuracy_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Repo
         finding += f"; a non-private model reaches {format_number(baseline, 4)}"
     levels = _build_baseline_level(baseline)
     if majority is not None and run.metric != "r2":
-        finding += f", always guessing the commonest class {format_number(majority, 4)}"
+        finding += f", always predicting the most common class {format_number(majority, 4)}"
         quiet = Level(name="commonest class", value=majority, colour=Palette.QUIET, dash=(2, 3))
         levels.append(quiet)
     points = _list_points(rounds, lambda line: line.simulation_only.get("accuracy"))
@@ -201,15 +201,15 @@ def _build_clipping_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Repo
     points = _list_points(rounds, lambda line: line.clipped_fraction)
     if not points:
         return None
-    finding = "Released, and charged with the model within the same ε: one number for all parties, "
-    finding += "because sums are all that leaves them. "
+    finding = "Released and charged with the model, within the same ε: one number for all parties, "
+    finding += "because only sums leave them. "
     shown = guarantee_text.format_clipped_fraction(run)
     finding += f"{shown or f'{format_number(points[-1][1])} in the last round'}."
     rows = [
         [str(line.round), format_number(line.clipped_fraction)]
         for line in _select_rounds([line for line in rounds if line.clipped_fraction is not None])
     ]
-    caption = "Noise can carry it below 0 or above 1"
+    caption = "Noise can move it below 0 or above 1"
     data = ReportTable(caption=caption, head=["round", "clipped"], rows=rows)
     title = "Fraction of clipped gradients"
     if len(points) == 1:
@@ -233,11 +233,9 @@ def _build_size_figure(run: RunSummary) -> ReportFigure | None:
         each = "" if len(sizes) == 1 else " each"
         finding = f"{who} with {format_number(least)} {format_noun(least, 'record')}{each}"
     if run.weights == "size":
-        finding += ". The noise is set by their public total"
+        finding += ". Their public total determines the noise"
     elif run.min_records:
-        finding += (
-            f". The noise is set by the public least number, {format_number(run.min_records)}"
-        )
+        finding += f". The public minimum, {format_number(run.min_records)}, determines the noise"
     finding += "."
     if len(sizes) <= _MAX_BARS:
         upright = [(party - 0.5, party + 0.5, float(n)) for party, n in enumerate(sizes, start=1)]

@@ -96,8 +96,10 @@ def build_synthetic_section(run: RunContent, folder: Path) -> dict[str, Any] | N
     except (ModelFileError, ValueError):
         released, pictures = [], []
     return {
-        "text": f"{said[:1].upper()}{said[1:]}. Drawing more costs nothing: "
-        f"parley sample {run.name} --rows N --out FILE.",
+        "text": (
+            f"{said[:1].upper()}{said[1:]}. Drawing more costs no budget: parley sample {run.name} "
+            "--rows N --out FILE."
+        ),
         "released": released,
         "pictures": pictures,
         "measured": _build_measured_tables(
@@ -133,9 +135,11 @@ def _build_image_section(run: RunContent, folder: Path) -> dict[str, Any] | None
     except (OSError, SafetensorError, ModelFileError, ValueError):
         return None
     return {
-        "text": "The network draws records; these were drawn from the released model with a public "
-        f"seed. Drawing more costs nothing: parley sample {run.name} --rows N --out FILE.npz "
-        f"--own-model {run.summary.model}, in the folder of that file.",
+        "text": (
+            "The network draws records. These were drawn from the released model with a public "
+            f"seed. Drawing more costs no budget: parley sample {run.name} --rows N --out FILE.npz "
+            f"--own-model {run.summary.model}, in the folder of that file."
+        ),
         "pictures": pictures,
         **{part: [] for part in ("released", "measured", "closest")},
         "closest_said": "",
@@ -152,7 +156,7 @@ def _render_pictures(opened: ModelFile) -> list[Markup]:
             "Expected a grid of images, bytes in four axes, got "
             f"{images.dtype} of shape {images.shape}."
         )
-    return [render_image_grid(images, alt_text="Synthetic images, a row for each class")]
+    return [render_image_grid(images, alt_text="Synthetic images, one row per class")]
 
 
 def _tabulate_released_sums(run: RunContent, opened: ModelFile) -> list[ReportTable]:
@@ -167,8 +171,8 @@ def _tabulate_released_sums(run: RunContent, opened: ModelFile) -> list[ReportTa
     deviation = format_number(compute_cell_noise(run.summary), 3)
     return [
         ReportTable(
-            caption=f"Classes: the released numbers (noise of standard deviation {deviation}), "
-            "and the shares that are drawn",
+            caption="Classes: the released numbers (noise of standard deviation "
+            f"{deviation}), and the shares drawn",
             head=["class", "released", "drawn"],
             rows=rows,
         )
@@ -213,13 +217,13 @@ def _tabulate_released_tables(run: RunContent, opened: ModelFile) -> list[Report
     ]
     return [
         ReportTable(
-            caption="Columns: the released shares beside the generator's",
+            caption="Columns: the released shares and the generator's",
             head=["column", "commonest value", "released", "generator", "total variation"],
             rows=rows,
         ),
         ReportTable(
-            caption="Pairs that the generator is farthest from, beyond the release's own noise",
-            head=["pair", "cells", "total variation", "by noise alone"],
+            caption="Pairs with the largest error of the generator, beyond the release's own noise",
+            head=["pair", "cells", "total variation", "from noise alone"],
             rows=[
                 [
                     f"{one.name} and {two.name}",

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import os
 
-_WRITE = "Choose another folder, or have its owner give this user the right to it."
+_WRITE = "Choose another folder, or ask its owner to give this user access."
 _NETWORK = "Check the address, and that the other side is running."
 
 _WORDS = {
@@ -23,24 +23,27 @@ _WORDS = {
     errno.EISDIR: ("a folder, expected a file", "Check the path."),
     errno.EEXIST: ("it exists already", "Choose another name."),
     errno.ENAMETOOLONG: ("a name in this path is too long", "Choose a shorter one."),
-    errno.ELOOP: ("a link where none may be, or links in a circle", "Remove the link."),
-    errno.EACCES: ("this user may not use it", _WRITE),
-    errno.EPERM: ("this user may not use it", _WRITE),
-    errno.EROFS: ("its disk can only be read", "Choose a folder on another disk."),
+    errno.ELOOP: ("a link that is not allowed here, or links in a circle", "Remove the link."),
+    errno.EACCES: ("this user has no permission", _WRITE),
+    errno.EPERM: ("this user has no permission", _WRITE),
+    errno.EROFS: ("its disk is read-only", "Choose a folder on another disk."),
     errno.ENOSPC: (
         "the disk is full",
         "Free some space, then start again; a run that began continues with --resume RUN.",
     ),
     errno.EDQUOT: (
-        "this user's share of the disk is used up",
+        "this user's disk quota is used up",
         "Free some space, then start again; a run that began continues with --resume RUN.",
     ),
     errno.EILSEQ: ("not text in UTF-8", "Save it as UTF-8, or restore it from a copy."),
     errno.EIO: ("the disk failed", "Check the disk (the system's log has more)."),
     errno.EMFILE: ("this process has too many files open", "Raise its limit: ulimit -n 4096."),
-    errno.ENFILE: ("this machine has too many files open", "End what holds them, then try again."),
+    errno.ENFILE: (
+        "this machine has too many files open",
+        "Stop the processes that hold them, then try again.",
+    ),
     errno.ENOMEM: ("this machine has no memory left", "Free memory, then try again."),
-    errno.EADDRINUSE: ("another process has that port", "Choose another port."),
+    errno.EADDRINUSE: ("another process uses that port", "Choose another port."),
     errno.EADDRNOTAVAIL: ("not an address of this machine", "Choose another address."),
     errno.ECONNREFUSED: ("no process listens there", _NETWORK),
     errno.ECONNRESET: ("the connection was cut", _NETWORK),

@@ -66,16 +66,16 @@ def open_trackers(specs: Sequence[str]) -> list[TrackingObserver]:
             )
         except ImportError as error:
             raise JobError(
-                f"Expected the extra of --track {name}, got none ({error}): python -m pip install "
-                f"'parley[{name}]'."
+                f"Cannot load the extra of --track {name} ({error}). Install it: python -m pip "
+                f"install 'parley[{name}]'."
             ) from error
         except (
             Exception
         ) as error:  # a tracker is an external program, which may reject a place in any way
             said = next(iter(str(error).splitlines()), "")[:200]
             raise JobError(
-                f"Expected a place for --track {name}, such as mlflow:http://127.0.0.1:5000 or "
-                f"tensorboard:logs, got one that it refuses: {_hide_secrets(said)}"
+                f"Expected a valid place for --track {name}, such as mlflow:http://127.0.0.1:5000 "
+                f"or tensorboard:logs, got an error: {_hide_secrets(said)}"
             ) from None
     return made
 
@@ -123,8 +123,8 @@ class TrackingObserver:
             self._open = False
             said = next(iter(str(error).splitlines()), "")[:200]
             self._say(
-                f"{self._place} gave no answer ({type(error).__name__}: {_hide_secrets(said)}). "
-                "The run goes on, and nothing more is sent there; its folder has everything."
+                f"{self._place} did not answer ({type(error).__name__}: {_hide_secrets(said)}). "
+                "The run continues without tracking; its folder has everything."
             )
 
 

@@ -114,7 +114,7 @@ def test_labels_have_the_type_of_the_schema_also_after_it_was_written(label, val
 
 def test_cross_validation_of_a_learned_model_warns(tmp_path):
     model = learned((ROWS, TWO), tmp_path / "run")
-    with pytest.warns(UserWarning, match="fit learns nothing.*may have been trained on"):
+    with pytest.warns(UserWarning, match="fit does not train.*may have been trained on"):
         scores = cross_val_score(model, ROWS, TWO, cv=2)
     assert scores.shape == (2,)
     with warnings.catch_warnings():

@@ -57,7 +57,7 @@ def test_the_file_predicts_and_says_that_it_promises_nothing(tmp_path):
     sets = [word for key in job for word in ("--set", key)]
     done = invoked("twin", *arguments, *sets)
     assert done.exit_code == 0, done.output
-    assert "No privacy: anybody who sees this model" in done.output
+    assert "No privacy: anyone who sees this model" in done.output
     assert done.output.count("(simulation only)") == 4
     assert [each.name for each in tmp_path.iterdir()] == ["twin.safetensors"]
     shown = invoked("show", file, "--json")

@@ -58,11 +58,11 @@ def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, c
     (offer,) = json.loads(parley("owner", "pending", north, "--json"))
     price = " ".join(parley("owner", "status", north).split())
     # Just below the 0.4 that the job asks for: noise stands on a grid.
-    assert re.search(r"A yes spends ε = 0\.(4|399\d*) per record", price)
+    assert re.search(r"Approval spends ε = 0\.(4|399\d*) per record", price)
     parley("owner", "accept", north, offer["name"])
     (same,) = json.loads(parley("owner", "pending", south, "--json"))
     assert same["name"] == offer["name"]
-    assert "has a yes" in parley("owner", "accept", south, same["name"])
+    assert "is approved" in parley("owner", "accept", south, same["name"])
     assert parley.run_job[submitted][0].wait(120) == 0
     assert json.loads(parley.said(submitted))["status"] == "complete"
     assert "Nothing waits" in parley("owner", "pending", north)
@@ -73,7 +73,7 @@ def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, c
         timeout_s=120,
     )
     (other,) = json.loads(parley("owner", "pending", south, "--json"))
-    assert "has a no" in parley("owner", "refuse", south, other["name"], "--reason", "enough")
+    assert "is refused" in parley("owner", "refuse", south, other["name"], "--reason", "enough")
     assert parley.run_job[refused][0].wait(120) == 1
     said = parley.said(refused)
     assert "south declines (refused-by-owner)" in said

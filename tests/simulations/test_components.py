@@ -135,11 +135,11 @@ def test_model_and_report_say_whom_the_components_noise_protects_from(tmp_path) 
     assert "against anyone who sees what was released, if everyone else is honest" in statement
     page = render(tmp_path / "r")
     assert "the guarantee holds against the server too" in page
-    assert "The principal components, released once before round 1, are the exception" in page
+    assert "Exception: the principal components, released once before round 1" in page
     run(tmp_path / "public", "model.pca=public")
-    assert "are the exception" not in render(tmp_path / "public")
+    assert "Exception: the principal components" not in render(tmp_path / "public")
     run(tmp_path / "shares", "run.seed=none")
-    assert "are the exception" not in render(tmp_path / "shares")
+    assert "Exception: the principal components" not in render(tmp_path / "shares")
 
 
 def render(folder) -> str:

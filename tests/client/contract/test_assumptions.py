@@ -48,7 +48,7 @@ def test_plan_result_page_model_and_certificate_say_the_same_assumptions(name):
     # Tables wrap nothing in golden texts; a plan and a result have a line each.
     assert text.count(line) == (0 if not assumed else text.count("assuming  "))
     if assumed:
-        assert f"it is assumed: {'; '.join(assumed)}." in text
+        assert f"Assumed, not proved: {'; '.join(assumed)}." in text
         assert f"It assumes: {'; '.join(assumed)}." in text or "no privacy guarantee" in text
 
 

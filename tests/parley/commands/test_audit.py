@@ -58,7 +58,7 @@ def test_a_refuted_claim_is_exit_status_four(monkeypatch):
 
 def test_trials_too_few_to_refute_say_their_ceiling():
     result = call(*QUICK[2:], "--trials", "40", "--set", "privacy.epsilon=8")
-    assert "cannot refute this claim. Ask for more --trials." in result.output
+    assert "cannot refute this claim. Increase --trials." in result.output
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,9 @@ def test_what_is_decided_twice_or_changed_meanwhile_is_said(page, homes):
         return json.loads(asked(page, "POST", "/decide", body)[1])
 
     assert "look again" in say("0" * 10, accepted=True)["error"]
-    assert "has a yes" in say(accepted=True)["said"]
-    assert "has a yes" in say(accepted=True)["said"]
-    assert "has a no" in say(accepted=False)["said"]
+    assert "is approved" in say(accepted=True)["said"]
+    assert "is approved" in say(accepted=True)["said"]
+    assert "is refused" in say(accepted=False)["said"]
     assert decisions(homes[0]) == [True, False]
     assert waits(page) == []
 
@@ -126,7 +126,7 @@ def test_the_commands_say_what_the_page_says(homes):
     said = json.loads(invoked("owner", "status", str(homes[0]), "--json").stdout)
     (offer,) = said["waits"]
     name, rates = offer["name"], offer["attackers"][0]["rows"]
-    assert offer["price"].startswith("A yes spends ε = 0.5 per record. Of ")
+    assert offer["price"].startswith("Approval spends ε = 0.5 per record of ")
     assert [row[0] for row in rates[1:]] == ["one record"] + [
         f"{count} records together" for count in (2, 5, 10)
     ]
@@ -134,7 +134,7 @@ def test_the_commands_say_what_the_page_says(homes):
     words = [offer["price"], *(each for fact in offer["facts"][:3] for each in fact), rates[1][1]]
     assert all(" ".join(each.split()) in pending for each in (*words, f"accept {homes[0]} {name}"))
     assert offer["price"] in parley("status", homes[0])
-    assert "has a no" in parley("refuse", homes[0], name, "--reason", "not these data")
+    assert "is refused" in parley("refuse", homes[0], name, "--reason", "not these data")
     assert "Nothing waits" in parley("pending", homes[0])
     assert "no: not these data" in parley("status", homes[0])
 
@@ -152,7 +152,7 @@ def test_an_owner_reads_all_that_the_guarantee_rests_on(homes):
             }
             for each in (stage, other)
         ]
-    assert [each["Rests, beyond its proof, on"] for each in said] == [
+    assert [each["Assumptions"] for each in said] == [
         "nothing",
         f"{OWN_FEATURE_MAP}; {BLOCK_MEMBERSHIP}",
     ]
@@ -170,7 +170,7 @@ def test_the_columns_of_a_query_are_named(homes):
         raw = party.policy.get_dataset(asked.dataset).model_copy(update=of)
         consent = party.policy.model_copy(update={"data": {asked.dataset: raw}})
         facts = dict(fact[:2] for fact in replace(party, policy=consent).build_request(asked).facts)
-    assert facts["From"].endswith("columns: age, and the label sick")
+    assert facts["Input"].endswith("columns: age, and the label sick")
 
 
 def test_a_folder_that_nobody_asked_yet_is_shown_and_one_of_no_party_is_named(tmp_path):
@@ -197,7 +197,7 @@ def test_in_a_browser_an_owner_reads_and_decides_by_keyboard_alone(page, homes, 
         ):
             browser.shown_as(width=width, scheme=scheme, media=media)
             browser.open(page.address)
-            browser.until("A yes spends ε = 0.5 per record of what is left of")
+            browser.until("Approval spends ε = 0.5 per record of what is left of")
             wide = "return document.documentElement.scrollWidth - innerWidth"
             assert browser.run(wide) <= 0, (width, scheme, media)
         buttons = "return getComputedStyle(document.querySelector('.say')).display"
@@ -209,14 +209,14 @@ def test_in_a_browser_an_owner_reads_and_decides_by_keyboard_alone(page, homes, 
             browser.press(TAB)
             order.append(browser.focused())
         assert [each.split()[0] for each in order] == ["BUTTON", "INPUT", "BUTTON", "BUTTON"]
-        assert order[0] == "BUTTON Yes, spend ε = 0.5 per record"
+        assert order[0] == "BUTTON Approve: spend ε = 0.5 per record"
         browser.open(page.address)
-        browser.until("A yes spends")
+        browser.until("Approval spends")
         assert page.token not in browser.run("return location.href")
         browser.press(TAB, ENTER)
-        browser.until("has a yes: its party takes part")
+        browser.until("is approved: this party takes part")
         assert browser.focused().startswith("P ")  # what was said is read out
-        browser.until("Nothing waits for your yes.")
+        browser.until("No pending approvals.")
         assert browser.logged() == []
     assert decisions(homes[0]) == [True]
 

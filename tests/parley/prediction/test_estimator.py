@@ -31,7 +31,7 @@ INAPPLICABLE = {
     "a model is made by load_model, not by its constructor; it has no parameters to set": (
         "do_not_raise_errors_in_init_or_set_params parameters_default_constructible"
     ),
-    "fit learns nothing: the model was learned in a run, and has nothing to refuse": (
+    "fit does not train: the model was learned in a run, and has nothing to refuse": (
         "n_features_in n_features_in_after_fitting complex_data estimators_empty_data_messages "
         "estimators_nan_inf estimator_sparse_tag estimator_sparse_array estimator_sparse_matrix "
         "classifiers_one_label classifiers_classes classifiers_train "
@@ -82,13 +82,13 @@ def test_what_takes_a_fitted_estimator_takes_a_model(learned):
     model, rows, labels = learned
     check_is_fitted(model)
     assert clone(model) is model
-    with pytest.warns(UserWarning, match="fit learns nothing"):
+    with pytest.warns(UserWarning, match="fit does not train"):
         assert model.fit(rows, labels) is model
     right = np.mean(model.predict(rows) == labels)
     assert right > 0.8
     assert model.score(rows, labels) == right
     assert get_scorer("roc_auc")(model, rows, labels) > 0.9
-    with pytest.warns(UserWarning, match="fit learns nothing"):
+    with pytest.warns(UserWarning, match="fit does not train"):
         whole = make_pipeline(FunctionTransformer(), model).fit(rows, labels)
     assert whole.score(rows, labels) == right
     importance = permutation_importance(model, rows, labels, n_repeats=2, random_state=0)

@@ -376,5 +376,5 @@ def test_show_names_a_loss_of_ones_own(tmp_path):
     shown = invoked("show", result.folder)
     assert shown.output.splitlines()[0].startswith("Linear regression with a loss of your own on ")
     rows = {"x": BUNDLED["synthetic"].columns("ridge", 300, 0)["x"]}
-    with pytest.raises(ModelFileError, match="ranks alone"):
+    with pytest.raises(ModelFileError, match="only ranks"):
         load_model(result.folder).predict_proba(rows)

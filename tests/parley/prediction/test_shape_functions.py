@@ -134,13 +134,13 @@ def test_show_has_every_column_one_in_full_and_json(tmp_path):
     wrong = invoked("show", result.folder, "--column", "agee")
     assert "such as ['age'" in str(wrong.exception)
     page = (result.folder / "report.html").read_text()
-    assert "What each column adds" in page
-    assert "The grey band is what the noise alone may have moved" in page
+    assert "Contribution of each column" in page
+    assert "The grey band shows how far the noise alone can move a curve" in page
 
 
 def test_a_network_and_features_that_mix_columns_have_none(tmp_path):
     _, result = run_of(tmp_path, "model.features=random-fourier", "model.intercept=false")
     assert compute_shapes(load_model(result.folder), result.summary) is None
-    assert "What each column adds" not in (result.folder / "report.html").read_text()
+    assert "Contribution of each column" not in (result.folder / "report.html").read_text()
     shown = invoked("show", result.folder, "--column", "age")
     assert "Expected a linear model" in str(shown.exception)

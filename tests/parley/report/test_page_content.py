@@ -37,9 +37,9 @@ def test_an_interrupted_run_is_reported_from_its_rounds_and_its_ledger(tmp_path)
     page = read(folder)
     assert "Interrupted after 5 of 7 rounds" in page.text
     assert "parley run --resume" in page.text
-    assert "ledger may hold one charge more" in page.text
+    assert "ledger may hold one more charge" in page.text
     assert "Rounded Gaussian noise" in page.text
-    assert "Seeded noise protects nobody" in page.text
+    assert "Seeded noise therefore protects no one" in page.text
     assert "ε by round" in page.text
     so_far = read_run(folder).summary
     assert (so_far.status, so_far.rounds_done, so_far.rounds) == ("interrupted", 5, 7)
@@ -72,15 +72,15 @@ def test_a_model_file_that_was_changed_is_said_and_nothing_taken_from_it(tmp_pat
         parley.load_job(overrides=["algorithm.rounds=1", "secure-aggregation.masked-check=false"]),
         out=tmp_path / "run",
     ).folder
-    assert "What each column adds" in read(folder).text
+    assert "Contribution of each column" in read(folder).text
     file = folder / "model.safetensors"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     page = read(folder).text
-    assert "nothing here is from it" in page
-    assert "was changed or damaged" in page
+    assert "this page shows nothing from it" in page
+    assert "it was changed or damaged" in page
     assert str(tmp_path) not in page
-    assert "What each column adds" not in page
+    assert "Contribution of each column" not in page
 
 
 def test_a_round_logged_twice_counts_once(tmp_path):
@@ -108,7 +108,10 @@ def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
     from parley.simulations.data.heterogeneity import compute_label_distribution
 
     rng = np.random.default_rng(0)
-    for parties, title, mark in ((12, "Labels by party", "fill-opacity"), (40, "Labels over", "")):
+    for parties, title, mark in (
+        (12, "Labels by party", "fill-opacity"),
+        (40, "Labels of the parties", ""),
+    ):
         labels = rng.integers(0, 7, parties * 20)
         told = compute_label_distribution(labels, np.arange(0, len(labels) + 1, 20))
         facts = told.with_fields(kind="dirichlet", alpha=0.3).to_json()

@@ -73,7 +73,7 @@ def test_a_tracker_that_fails_is_told_of_once_and_the_run_goes_on(tmp_path):
     )
     assert result.summary.status == "complete"
     assert len(tracker.calls) == len(said) == 1
-    assert "The run goes on" in said[0]
+    assert "The run continues" in said[0]
     assert "secret" not in said[0]
 
 
@@ -112,7 +112,7 @@ def refuse(place):
 
 def test_a_place_that_a_tracker_refuses_is_named_without_its_password(monkeypatch):
     monkeypatch.setitem(TRACKERS.rows, "mlflow", f"{__name__}:refuse")
-    with pytest.raises(JobError, match="got one that it refuses: no store at ht!tp://…@x") as told:
+    with pytest.raises(JobError, match="got an error: no store at ht!tp://…@x") as told:
         open_trackers(["mlflow:ht!tp://me:hidden@x"])
     assert "hidden" not in str(told.value)
     assert told.value.__cause__ is None
@@ -159,7 +159,7 @@ def test_a_server_that_is_away_holds_nothing_up(tmp_path, capsys):
     (away,) = open_trackers([f"mlflow:http://127.0.0.1:{port}"])
     result = parley.run(load_job(overrides=QUICK), out=tmp_path / "run", track=[away])
     assert result.summary.status == "complete"
-    assert capsys.readouterr().err.count("gave no answer") == 1
+    assert capsys.readouterr().err.count("did not answer") == 1
 
 
 @pytest.fixture

@@ -88,7 +88,7 @@ def test_one_yes_is_for_all_stages_of_a_job(tmp_path, monkeypatch):
     meanwhile(monkeypatch, decide)
     assert scene.run().status == "complete"
     (offer,) = asked
-    computed = [fact.value for fact in offer.facts if fact.name == "What is computed"]
+    computed = [fact.value for fact in offer.facts if fact.name == "Computation"]
     assert len(computed) == 3
     assert [entry.entry.index for entry in scene.party_entries(1)] == [0, 1, 2, 3]
 
@@ -109,9 +109,9 @@ def test_queries_wait_too_and_an_owner_reads_what_is_asked(tmp_path, monkeypatch
         answer = session.where("sex == 'Male'").histogram("age", bins=4, epsilon=0.25)
     assert answer.survivors == 3
     facts = {fact.name: fact.value for fact in said[0].facts}
-    assert facts["What is computed"].startswith("histogram age where sex")
-    assert "4 numbers" in facts["What is computed"]
-    assert facts["From"] == "the records of ward, columns: age, sex"
-    assert "A yes spends ε = 0.25 per record" in said[0].price
+    assert facts["Computation"].startswith("histogram age where sex")
+    assert "4 numbers" in facts["Computation"]
+    assert facts["Input"] == "the records of ward, columns: age, sex"
+    assert "Approval spends ε = 0.25 per record" in said[0].price
     assert charged(made, Unit.RECORD) == [0.25] * 3
     assert json.loads(json.dumps(said[0].to_json()))["dataset"] == "ward"
