@@ -43,7 +43,9 @@ def test_its_figures_are_those_of_the_held_out_records_within_their_intervals(tm
         assert low <= getattr(true, name) <= high
         assert high - low < 0.06
     assert "per record" in format_evaluation(run.summary)
-    assert "Model quality on the parties' held-out records" in write_report(run.folder).read_text()
+    assert (
+        "Model quality on the parties&#39; held-out records" in write_report(run.folder).read_text()
+    )
 
 
 def test_it_is_a_release_of_its_own_in_the_ledger_and_in_what_was_spent(tmp_path):

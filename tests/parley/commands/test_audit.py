@@ -124,7 +124,7 @@ def test_a_file_of_queries_is_audited_batch_by_batch_without_its_data(tmp_path):
     assert f"ε = 0.5 at δ = 1e-06 ({READERS})" in result.output
     assert ", count, 1 release" in result.output
     assert ", mean, sum, 1 release" in result.output
-    assert result.output.count("reach of the sensitivity 1.0000") == 2
+    assert result.output.count("sensitivity reached by the canaries: 1.0000") == 2
     refused = call(str(tmp_path / "q.toml"), "--set", "privacy.epsilon=2")
     assert "no --set or --features with a file of queries" in refused.output
     (tmp_path / "q.toml").write_text(QUERIES.format(session="delta = 2.0"))

@@ -147,8 +147,8 @@ def test_a_threshold_answers_the_second_label_from_a_probability_on(patients, tm
         ("logistic", 1.5, "Expected a probability in [0, 1] as the threshold, got 1.5"),
         ("logistic", float("nan"), "Expected a probability in [0, 1] as the threshold, got nan"),
         ("huber-svm", float("inf"), "Expected a score as the threshold, got inf"),
-        ("ridge", 0.5, "Expected a model of two labels with a threshold, got one of values"),
-        ("softmax", 0.5, "Expected a model of two labels with a threshold, got one of 10 labels"),
+        ("ridge", 0.5, "Expected a model with two labels for a threshold, got one of values"),
+        ("softmax", 0.5, "Expected a model with two labels for a threshold, got one of 10 labels"),
     ],
 )
 def test_a_threshold_that_means_nothing_is_refused(kind, threshold, message, tmp_path):
@@ -326,7 +326,7 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
     }
     parts = {key: {} for key in ("training", "server", "attendance", "settings")}
     task = {"kind": "fedavg", "network": network, **parts}
-    with pytest.raises(ModelFileError, match="allows by name"):
+    with pytest.raises(ModelFileError, match="policy lists in models"):
         load_model(_rewritten(folder, tmp_path / "m.safetensors", {"task": task}))
     assert not marker.exists()
 
