@@ -156,7 +156,7 @@ def test_sampling_needs_the_model_file_alone_and_repeats_its_statement(made, tmp
         sample_table(lone, rows=500, seed=8, out=tmp_path / "three.csv")
     with pytest.raises(ModelFileError, match=r"--rows from 1"):
         sample_table(lone, rows=0, seed=8, out=tmp_path / "four.csv")
-    with pytest.raises(ModelFileError, match="learned a model"):
+    with pytest.raises(ModelFileError, match="Expected a run with a model"):
         load_model(lone)
 
 
