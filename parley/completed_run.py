@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.path_names import is_own_code
 from parley.safe_io.plurals import format_noun
 from parley.server.records.run_reader import read_rounds
@@ -78,7 +79,8 @@ class Run(RunResult):
         ended = "" if summary.status == "complete" else f", {summary.status}"
         text = (
             f"<Run {summary.model.rpartition(':')[2][:_MAX_MODEL]}, {summary.parties} "
-            f"{format_noun(summary.parties, 'party')}, epsilon={self.epsilon:.3g}{measured}{ended}"
+            f"{format_noun(summary.parties, 'party')}, "
+            f"epsilon={format_rounded_up(self.epsilon, 3)}{measured}{ended}"
         )
         folder, room = str(self.folder), _MAX_REPR - len(text) - len(", folder=''>")
         shown = folder if len(folder) <= room else f"…{folder[1 - room :]}"

@@ -22,6 +22,7 @@ from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_ra
 from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError
 from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
@@ -101,8 +102,8 @@ def _build_budget(settings: Settings, asked: SessionParties) -> DatasetBudget:
     """Return the budget of the session's data. Raises QueryError."""
     if settings.reserved_delta is not None and not settings.reserved_delta < settings.delta:
         raise QueryError(
-            f"Expected reserved_delta below delta = {settings.delta:g}, got "
-            f"{settings.reserved_delta:g}."
+            f"Expected reserved_delta below delta = {format_exact(settings.delta)}, got "
+            f"{format_exact(settings.reserved_delta)}."
         )
     return DatasetBudget(
         name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],

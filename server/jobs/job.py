@@ -121,8 +121,8 @@ class Job(JobSection):
         reserved = privacy.reserved_delta
         if reserved != "auto" and not reserved < max(privacy.delta, 1e-300):
             raise ValueError(
-                f"Expected privacy.reserved-delta below privacy.delta = {privacy.delta:g}, got "
-                f"{reserved:g}."
+                "Expected privacy.reserved-delta below privacy.delta = "
+                f"{format_exact(privacy.delta)}, got {reserved:g}."
             )
         if self.data.partition == "sizes" and not self.data.has_several_files:
             self._check_stated_sizes()

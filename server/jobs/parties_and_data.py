@@ -184,7 +184,10 @@ class DataSection(JobSection):
         if self.partition == "column" and not self.partition_column:
             raise ValueError("Expected partition-column with partition = 'column', got none.")
         if self.test_source and not (self.test_schema or self.data_schema):
-            raise ValueError("Expected data.test-schema with data.test-source, got none.")
+            raise ValueError(
+                "Expected data.test-schema with data.test-source, got none. With real parties it "
+                "is the server's copy of their schema file."
+            )
         if self.partition == "sizes" and not self.sizes:
             raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
         if self.partition == "sizes" and min(self.sizes) < 1:

@@ -32,6 +32,7 @@ from parley.client.queries.base import (
 from parley.client.queries.consistency import BatchConsistency, compute_rms
 from parley.client.queries.query_batch import MAX_PRIVATE_ENTRY, Counting, QueryBatch, check_cells
 from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import NOISE_POINTS, PARTY_NOISE_POINT, Neighbouring
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.estimation.noise_intervals import CellNoise
@@ -204,7 +205,10 @@ def plan_batch(
     if not number_like or not 0 < epsilon < math.inf:
         raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
     if epsilon > _LARGEST_EPSILON:
-        raise QueryError(f"Expected epsilon of at most {_LARGEST_EPSILON:g}, got {epsilon:g}.")
+        raise QueryError(
+            f"Expected epsilon of at most {format_exact(_LARGEST_EPSILON)}, got "
+            f"{format_exact(epsilon)}."
+        )
     if law not in (*QUERY_LAWS, *NOISE_REPLACEMENTS, "auto"):
         known = ", ".join((*QUERY_LAWS, *NOISE_REPLACEMENTS))
         raise QueryError(f"Expected law {known} or auto, got {law!r}.")

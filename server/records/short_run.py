@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parley.privacy.accounting.rounding import format_rounded_down
 from parley.safe_io.plurals import format_noun
 from parley.server.records import result_text
 from parley.server.records.short_guarantee import format_short_account, list_promise_rows
@@ -31,7 +32,7 @@ def list_run_lines(run: RunSummary, folder: Path) -> list[str]:
         Row("Evaluation", result_text.format_evaluation(run), rank=2),
         Row("Test set", result_text.format_public_test(run), rank=2),
         Row("Table", _format_table(run), rank=2),
-        Row("Self-audit", result_text.format_self_audit(run), rank=5),
+        Row("Self-audit", _format_self_audit(run), rank=1),
         Row("Saved", str(folder), whole=True),
         Row("", "* Measured without noise, so shown only in a simulation." if measured else ""),
         Row("", _format_next(run), rank=4),
@@ -75,6 +76,17 @@ def _format_accuracy(run: RunSummary) -> tuple[str, str]:
     if run.majority_accuracy is not None:
         parts.append(f"most common answer {run.majority_accuracy:.3f}")
     return name, "   ".join(parts)
+
+
+def _format_self_audit(run: RunSummary) -> str:
+    """Return the lower bound on ε from the run's canaries; empty without them."""
+    found = run.self_audit
+    if found is None:
+        return ""
+    return (
+        f"ε ≥ {format_rounded_down(found.epsilon_lower, 4)} with {100 * found.confidence:g}% "
+        f"confidence, against all who see the results: a lower bound, not an estimate"
+    )
 
 
 def _format_table(run: RunSummary) -> str:

@@ -64,7 +64,7 @@ def test_rows_that_are_not_the_schemas_are_refused_by_name_and_cost_nothing(
 def test_a_group_without_records_is_left_out(study, tmp_path):
     rows = study["people"](None).filter(pl.col("flc") == "< 4.72")
     text, answers = study["simulated"](rows, tmp_path / "s", seed=2)
-    assert "Left out, as fewer records than their noise: ≥ 4.72" in text
+    assert "Left out, because they have fewer records than their noise: ≥ 4.72" in text
     (curve,) = (each for each in answers if each["name"] == "survival")
     assert curve["beside"]["log-rank test"]["degrees of freedom"] == [0]
 

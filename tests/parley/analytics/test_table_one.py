@@ -81,8 +81,8 @@ def test_without_noise_its_lines_are_the_pooled_rows_own_figures(folder, by):
     whole, _, first = done.output.splitlines()[:3]
     assert whole.startswith("ε = 1000000 for all of it at δ = 0 (5 queries in one")
     assert first == (
-        "Table one: ε = 1000000 for the whole table at δ = 0 (record, replace-one; against whoever "
-        "sees what was released)"
+        "Table one: ε = 1000000 for the whole table at δ = 0 (record, replace-one; against anyone "
+        "who sees what was released)"
     )
     text = (folder / "s" / "table-one.csv").read_text()
     assert text.splitlines()[0] == f"# {first}"

@@ -142,7 +142,7 @@ def test_a_test_set_that_cannot_be_read_is_said_before_a_run(tmp_path):
     write(tmp_path / "public.csv", 99, 20)
     (tmp_path / "schema.toml").write_text(SCHEMA)
     assert len(load_test_set(job_of(tmp_path)).labels) == 20
-    with pytest.raises(JobError, match=r"the server's copy of the schema file"):
+    with pytest.raises(JobError, match=r"the server's copy of their schema file"):
         load_test_set(job_of(tmp_path, **{"data.test-schema": ""}))
     (tmp_path / "public.csv").write_text("age,glucose,outcome\n1,2,maybe\n")
     with pytest.raises(DataError, match="maybe"):

@@ -60,9 +60,8 @@ def test_what_workers_can_not_do_is_refused_before_a_folder_is_made(
 
     monkeypatch.setattr(ray_engine, "_check_there", lambda _: None)
     monkeypatch.setattr(ray_engine, "start_ray_workers", nobody)
-    job = job_of(tmp_path, "run.engine=ray", *overrides)
     with pytest.raises((JobError, ValueError), match=said):
-        parley.run(job, out=tmp_path / "run")
+        parley.run(job_of(tmp_path, "run.engine=ray", *overrides), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

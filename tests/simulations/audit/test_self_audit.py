@@ -1,6 +1,7 @@
 """A run that hides canaries among its records bounds its own ε, and keeps them after a stop."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -101,6 +102,8 @@ def test_the_command_line_takes_canaries_and_refuses_what_are_none(tmp_path):
     result = invoked("run", *sets, "--out", out, "--audit", "canaries=50", "-q")
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())
+    assert re.search(r"Self-audit ε ≥ [\d.]+ with 95% confidence", said)
+    said = " ".join(invoked("run", *sets, "--audit", "canaries=50", "-v").output.split())
     assert "self-audit ε ≥ " in said
     for words in (
         "with 95 % confidence (per record; neighbours differ by replacing one record; against "

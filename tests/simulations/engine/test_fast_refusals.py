@@ -279,7 +279,7 @@ def test_a_job_that_cannot_run_is_refused_and_leaves_no_folder(tmp_path, overrid
 def test_a_job_whose_certificates_records_may_prevent_is_refused(tmp_path, hard):
     with pytest.raises(
         JobError,
-        match=r"Expected (lambda|a relative_tolerance|a slope .*) >=",
+        match=r"Expected (lambda|a relative_tolerance|a loss with a slope .*) >=",
     ):
         run(tmp_path, *OUTPUT, hard)
     assert not (tmp_path / "run").exists()
