@@ -208,17 +208,6 @@ class DistributedDpSgdSection(_NetworkSection):
         "parties": ("weights",),
     }
 
-    def check(self, job: Job) -> None:
-        """Check also that one noise in shares is not to cover two units."""
-        super().check(job)
-        if len(job.privacy.units) > 1 and job.privacy.point.divided:
-            raise ValueError(
-                f"Expected privacy.noise-point = 'server' with privacy.unit = "
-                f"{job.privacy.unit!r}, whose two guarantees need different noise, got "
-                f"{job.privacy.noise_point!r}. Use `--set privacy.noise-point=server`, or one "
-                "unit: `--unit record` or `--unit party`."
-            )
-
     def build_algorithm(
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:

@@ -9,7 +9,7 @@ contributions are on that grid already), however many parties survive.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim, GuaranteeClaim
@@ -89,6 +89,7 @@ def plan_claim(
         noises=noises,
     )
     encoding, guarantees = release.fit_encoding()
+    _check_one_noise(job, guarantees)
     return ReleasePlan(
         run_id=run_id,
         round_number=round_number,
@@ -107,6 +108,18 @@ def plan_claim(
         guarantees=_assign_charges(job, guarantees),
         blocks=tuple(job.data.blocks),
     )
+
+
+def _check_one_noise(job: Job, guarantees: Sequence[Guarantee]) -> None:
+    """Refuse noise in shares if two units need different noise: each share is added once."""
+    shared = [guarantee for guarantee in guarantees if guarantee.shares is not None]
+    if len({(each.mechanism.law, each.mechanism.scale, each.shares) for each in shared}) > 1:
+        raise JobError(
+            f"Expected privacy.noise-point = 'server' with privacy.unit = {job.privacy.unit!r}, "
+            "because the two guarantees need different noise here, got "
+            f"{job.privacy.noise_point!r}. Use `--set privacy.noise-point=server`, or one unit: "
+            "`--unit record` or `--unit party`."
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
