@@ -6,9 +6,6 @@ calibration and the results of each threshold follow as post-processing
 (`parley.server.records.histogram_evaluation`). With K > 2 labels it counts by true and predicted
 label: cell K·true + predicted. Each record adds 1 to one cell, for any model (the histogram query
 of Dwork & Roth 2014, section 3.3). How many records a party holds out stays private.
-
-    >>> choose_edges(records=24_000, epsilon=1.0)[:3], len(choose_edges(records=400, epsilon=1.0))
-    ((0.05, 0.1, 0.15), 9)
 """
 
 from __future__ import annotations

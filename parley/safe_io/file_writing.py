@@ -50,7 +50,8 @@ def replace_file(
     try:
         descriptor = os.open(draft, flags, mode)
     except OSError as error:  # name the file, not its draft
-        raise type(error)(error.errno, error.strerror, str(path)) from None
+        error.filename = str(path)
+        raise
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file

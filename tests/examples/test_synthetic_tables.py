@@ -120,13 +120,13 @@ def test_a_server_without_the_parties_schema_is_told_what_is_missing(data, among
 
 
 def test_a_run_killed_while_fitting_fits_again_and_pays_once(data, tmp_path, monkeypatch):
-    from parley.server.rounds import run_execution
+    from parley.server.synthetic import generation
 
     def killed(*_, **__):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_execution, "generate_synthetic", killed)
+        patch.setattr(generation, "generate_synthetic", killed)
         with pytest.raises(KeyboardInterrupt):
             simulate(job_of(data), out=tmp_path / "run")
     assert not (tmp_path / "run" / "synthetic.csv").exists()

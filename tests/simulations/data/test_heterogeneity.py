@@ -40,7 +40,7 @@ def test_labels_beyond_the_commonest_are_one() -> None:
     assert sum(map(sum, told.counts)) == 64
     assert told.overall[-1] == 28 / 64
     assert (told.commonest[0], told.commonest[-1]) == (1 / 32, 2 / 32)
-    assert "over all parties the commonest is 4.7 %" in _describe_finding(told)
+    assert "ver all parties it is 4.7 %" in _describe_finding(told)
 
 
 def test_numbers_are_told_by_fifths() -> None:
