@@ -36,7 +36,7 @@ def test_pages_have_short_sentences_and_address_the_reader(measure: ModuleType) 
     figures = measure.measure_pages()
     assert figures["words per sentence"] <= 17
     assert figures["sentences over 30 words, %"] <= 7
-    assert figures["you"] >= 60
+    assert figures["you"] >= 80
     assert figures["examples"] >= 5
     assert figures["numbers without their zero"] == 0
 

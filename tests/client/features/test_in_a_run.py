@@ -131,7 +131,7 @@ def test_ones_own_map_runs_where_policies_name_it_and_the_model_names_its_digest
     (folders[0] / "net.py").write_text(NET + "\n")
     with pytest.raises(ModelFileError, match="Expected features of digest"):
         load_model(path, own_models=(place,))
-    with pytest.raises(JobError, match="one map of features"):
+    with pytest.raises(JobError, match="the same feature map"):
         run(job(*own), "again")
 
 
