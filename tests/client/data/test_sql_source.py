@@ -329,8 +329,8 @@ def said_of(source):
 
 
 UNREACHED = {
-    "a wrong password": ({"password": SECRET}, "PGPASSWORD, or into ~/.pgpass.*refuses"),
-    "no password": ({"password": ""}, "a password: it goes into PGPASSWORD"),
+    "a wrong password": ({"password": SECRET}, r"put it into PGPASSWORD, ~/\.pgpass .*refuses"),
+    "no password": ({"password": ""}, "a password: put it into PGPASSWORD"),
     "no such server": ({"port": 1, "password": SECRET}, "a refused connection"),
     "no such host": ({"hostname": f"{SECRET}.invalid"}, "resolves to an address, got no address"),
     "no such database": ({"path": "/nowhere"}, "an existing user and database"),
@@ -361,7 +361,7 @@ def test_a_password_comes_from_a_file_of_mode_600_alone(monkeypatch, tmp_path):
     monkeypatch.delenv("PGPASSWORD", raising=False)
     source = SqlQuery(database=with_parts(url, password=""), query="SELECT 1 AS x, 2 AS y")
     file.chmod(0o644)
-    assert "a password: it goes into PGPASSWORD" in said_of(source)
+    assert "a password: put it into PGPASSWORD" in said_of(source)
     file.chmod(0o600)
     assert [table.rows for table in read_sql_tables(source, SCHEMA.file, ["x", "y"], ["y"])] == [1]
 
