@@ -4,7 +4,8 @@
 
 Each `fit` is a run with fresh noise, and costs ε. Fits on the same records add up: a
 cross-validation or a search of settings costs more than `epsilon`. With `ledger`, all fits are
-charged to one budget. scikit-learn is imported when a model is fitted.
+charged to one budget. `epsilon` assumes that the set of labels is public: it is read from y.
+scikit-learn is imported when a model is fitted.
 """
 
 # ruff: noqa: N803, N806 - X is the name that scikit-learn gives rows
