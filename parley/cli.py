@@ -85,15 +85,15 @@ def main() -> NoReturn:
 
 
 def _report_internal_error(error: Exception) -> str:
-    """Keep the traceback in a file and return the line for the terminal.
+    """Write a crash report and return the line for the terminal.
 
-    The line has no text of the error: it may hold values of records.
+    Neither has the text of the error, because it may contain values of records.
     """
     from parley.crash_report import write_crash_report  # noqa: PLC0415 - start-up: only for a bug
 
     file = write_crash_report(error)
-    details = f"Details: {file}. Look for private values before you share it. " if file else ""
-    return f"internal error ({type(error).__name__}). {details}Please report it."
+    details = f" with {file}" if file else ""
+    return f"internal error ({type(error).__name__}). Please report it{details}."
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:

@@ -1,7 +1,7 @@
-"""Crash reports: what is kept of an error that Parley does not expect.
+"""Write crash reports: the classes of an unexpected error and where each was raised.
 
-The terminal shows one line. The file has the traceback, which may hold values of records, so only
-this user can read it.
+A report has no text of an error, because it may contain values of records or secrets. Users can
+therefore share it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from parley.version import __version__
 
 
 def write_crash_report(error: BaseException) -> Path | None:
-    """Write the traceback to a new file and return its path; None if no folder can be written."""
+    """Write a report to a new file and return its path; None if no folder can be written."""
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.getpid()}.txt"
     lines = [
         f"Parley {__version__}, Python {platform.python_version()}, {platform.platform()}\n",
         f"Command: parley {' '.join(sys.argv[1:2])}\n\n",
-        *traceback.format_exception(error),
+        *_list_frames(error),
     ]
     for folder in (Path(cache) / "parley", Path(tempfile.gettempdir())):
         try:
@@ -36,3 +37,14 @@ def write_crash_report(error: BaseException) -> Path | None:
             continue
         return folder / name
     return None
+
+
+def _list_frames(error: BaseException) -> Iterator[str]:
+    """Yield an error's class and places in the code, then those of the errors that caused it."""
+    current: BaseException | None = error
+    seen: set[int] = set()
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield f"{type(current).__module__}.{type(current).__qualname__}\n"
+        yield from traceback.format_tb(current.__traceback__)
+        current = current.__cause__ or current.__context__

@@ -32,6 +32,8 @@ _DATASET = "fits"
 class LogisticRegression:
     """Logistic regression of several simulated parties, softmax for more than two classes.
 
+    The ε of a fit assumes that bounds and the set of labels are public.
+
     Attributes:
         classes_: `[K]` labels, with y's type.
         n_features_in_: number of columns.
