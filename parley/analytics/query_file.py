@@ -23,11 +23,13 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from parley.analytics.answer import Answer
 from parley.analytics.answer_output import build_file_path
+from parley.analytics.query_advice import find_batches_advice
 from parley.analytics.query_api import format_plan, is_by_party
 from parley.analytics.session import Session
 from parley.analytics.session_settings import Settings, parse_settings
@@ -42,6 +44,7 @@ from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.safe_io import toml_writing
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
@@ -115,8 +118,10 @@ class QueryFile:
                 )
 
     def format_plans(self, session: Session) -> Iterator[str]:
-        """Yield the cost of the whole file, then a description of each batch's release."""
+        """Yield a refusal if any, the cost of the whole file, and a description of each batch."""
         planned = self.plan_batches(session)
+        if refusal := self.find_refusal(session, planned):
+            yield f"`parley query` would refuse this file. {refusal}"
         yield format_cost(planned, session.totals.budget)
         for place, (batch, each) in enumerate(zip(self.batches, planned, strict=True)):
             queries, price = _get_release(batch)
@@ -124,17 +129,45 @@ class QueryFile:
             if place == self.table:
                 yield format_expected_errors(each, session.terms.facts, epsilon=price["epsilon"])
 
-    def plan_batches(self, session: Session) -> list[PlannedBatch]:
+    def plan_batches(
+        self, session: Session, prices: Sequence[float] | None = None
+    ) -> list[PlannedBatch]:
         """Plan the release of every batch, without asking a party or charging the budget.
+
+        Args:
+            prices: An ε for each batch instead of the file's.
 
         Raises:
             QueryError, SchemaError, CalibrationError: a batch cannot be released.
         """
         planned = []
-        for batch in self.batches:
+        for place, batch in enumerate(self.batches):
             queries, price = _get_release(batch)
+            if prices is not None:
+                price["epsilon"] = prices[place]
             planned.append(session.plan(queries, **price))
         return planned
+
+    def find_refusal(self, session: Session, planned: Sequence[PlannedBatch]) -> str | None:
+        """Return why the budget does not cover all batches, or None."""
+        try:
+            self._check_budget(session, planned)
+        except BudgetExceeded as error:
+            return str(error)
+        return None
+
+    def _check_budget(self, session: Session, planned: Sequence[PlannedBatch]) -> None:
+        """Refuse batches that cost more than is left, with values of ε that fit."""
+        try:
+            session.check_budget(planned)
+        except BudgetExceeded as error:
+            if session.answers:  # prices of earlier releases cannot change
+                raise
+            prices = {first.name: first.epsilon or 0.0 for first, *_ in self.batches}
+            plan = partial(self.plan_batches, session)
+            if advice := find_batches_advice(plan, session.check_budget, prices):
+                error.args = (f"{error} {advice}",)
+            raise
 
     def release_batches(
         self, session: Session, planned: Sequence[PlannedBatch]
@@ -149,7 +182,7 @@ class QueryFile:
             format_expected_errors(
                 planned[self.table], session.terms.facts, epsilon=price["epsilon"]
             )
-        session.check_budget(planned)
+        self._check_budget(session, planned)
         for place, batch in enumerate(self.batches):
             queries, price = _get_release(batch)
             answers = session.release(queries, **price)

@@ -140,6 +140,8 @@ def _print_query_plan(file: QueryFile) -> None:
     ):
         for text in file.format_plans(session):
             typer.echo(f"{text}\n")
+        if file.find_refusal(session, file.plan_batches(session)):
+            raise typer.Exit(3)
 
 
 def _run_queries(

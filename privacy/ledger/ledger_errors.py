@@ -66,7 +66,9 @@ class BudgetExceeded(LedgerError):
         self.fitting = others.count_fitting(claims, blocks, run_id=run_id)
         total = after.compute_spent_or_held(blocks)
         what = "this release" if count == 1 else f"{count} releases"
-        if len(claims) > 1:
+        if len(claims) > 1 and count == 1:
+            what = f"these {sum(each for _, each in claims)} releases"
+        elif len(claims) > 1:
             what = f"the releases before the rounds and {what}"
         message = (
             f"Expected the releases on data set {budget.name!r} to stay within {budget.guarantee}, "

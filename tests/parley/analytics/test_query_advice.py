@@ -7,16 +7,37 @@ import polars as pl
 import pytest
 
 import parley
+from parley.analytics.query_file import load_queries
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
+from tests.fixtures.commands import invoked
 
 ROWS = pl.DataFrame({"age": np.arange(300) % 90, "sex": np.array(["f", "m"])[np.arange(300) % 2]})
 SCHEMA = Schema.from_toml(
     '[columns]\nage = { kind = "numeric", range = [0, 100] }\n'
     'sex = { kind = "categorical", categories = ["f", "m"] }\n'
 )
+QUERIES = """
+[session]
+schema = "s.toml"
+data = "rows.csv"
+parties = 5
+epsilon = 1.0
+
+[[query]]
+query = "count"
+name = "all"
+where = "age > 30"
+epsilon = 0.8
+
+[[query]]
+query = "mean"
+column = "age"
+name = "age"
+epsilon = 0.6
+"""
 FIRST = {"law": "gaussian", "epsilon": 0.69}
 REFUSED = {
     "pure noise after Gaussian": (
@@ -103,3 +124,36 @@ def test_a_query_beyond_any_epsilon_or_with_another_calls_words_is_refused(tmp_p
             session.where("age > 30").count(epsilon=1e300)
         with pytest.raises(QueryError, match=r"session\.where"):
             session.count(where="age > 30", epsilon=0.1)
+
+
+def test_a_file_that_costs_too_much_names_an_epsilon_for_each_batch_that_fits(tmp_path):
+    ROWS.write_csv(tmp_path / "rows.csv")
+    (tmp_path / "s.toml").write_text(SCHEMA.to_toml())
+    path = tmp_path / "queries.toml"
+    path.write_text(QUERIES)
+    with pytest.raises(BudgetExceeded) as refused:
+        release_file(path, tmp_path / "refused")
+    advice = re.findall(r"([\d.]+) for '(\w+)'", str(refused.value))
+    assert [name for _, name in advice] == ["all", "age"]
+    for old, (new, _) in zip(("0.8", "0.6"), advice, strict=True):
+        path.write_text(path.read_text().replace(f"epsilon = {old}\n", f"epsilon = {new}\n"))
+    assert len(release_file(path, tmp_path / "answered")) == 2
+
+
+def test_the_plan_of_a_file_that_costs_too_much_begins_with_the_refusal(tmp_path):
+    ROWS.write_csv(tmp_path / "rows.csv")
+    (tmp_path / "s.toml").write_text(SCHEMA.to_toml())
+    path = tmp_path / "queries.toml"
+    path.write_text(QUERIES)
+    refused = invoked("query", "--plan", path)
+    assert refused.exit_code == 3
+    assert refused.output.startswith("`parley query` would refuse this file.")
+    path.write_text(QUERIES.replace("epsilon = 0.8", "epsilon = 0.2"))
+    assert invoked("query", "--plan", path).exit_code == 0
+
+
+def release_file(path, folder):
+    file = load_queries(path)
+    settings = dict(file.session)
+    with parley.Session(settings.pop("data"), out=folder, **settings) as session:
+        return list(file.release_batches(session, file.plan_batches(session)))
