@@ -17,6 +17,10 @@ from parley.terminal.heartbeat import say_working
 _PANEL = "Deployments: real parties, each on its own machine"
 
 _COMMANDS = {
+    "new": (
+        "parley.commands.new:new",
+        "Make a folder with a job, a schema, a network and a notebook that run as they are.",
+    ),
     "run": (
         "parley.commands.run:run",
         "Run a job with all its parties here; write a run folder with model, ledger and report.",

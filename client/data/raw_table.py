@@ -94,7 +94,7 @@ class RawTable:
 
     @classmethod
     def concatenate(cls, parts: Sequence[RawTable]) -> RawTable:
-        """Concatenate at least one table without arrays."""
+        """Concatenate at least one table."""
         begins = list(accumulate((part.rows for part in parts), initial=0))
         numbers = [part.row_number for part in parts]
 
@@ -104,7 +104,10 @@ class RawTable:
 
         # Batches of a query may differ in type: some have no values, or only whole numbers.
         whole = pl.concat([part.frame for part in parts], how="vertical_relaxed", rechunk=True)
-        return replace(parts[0], frame=whole, row_number=number)
+        arrays = {
+            name: np.concatenate([part.arrays[name] for part in parts]) for name in parts[0].arrays
+        }
+        return replace(parts[0], frame=whole, arrays=arrays, row_number=number)
 
     def describe_rows(self, rows: NDArray[np.int64], max_shown: int) -> str:
         """Return the positions in the file of this table's rows (from 0), the first by number."""

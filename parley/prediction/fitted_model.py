@@ -101,8 +101,8 @@ class Model:
 
         Args:
             frame: A polars or pandas frame, or a mapping from column names to arrays `[N]` (`[N,
-                …]` for columns of kind "array"), whose other columns are ignored. Or one array `[N,
-                …]` of the model's columns in the schema's order.
+                …]` for columns of kind "array"), or a file, whose other columns are ignored. Or one
+                array `[N, …]` of the model's columns in the schema's order.
 
         Raises:
             DataError: all columns that are missing or do not match the schema.

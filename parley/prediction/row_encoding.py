@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,16 @@ from parley.client.data.raw_table import RawTable
 from parley.client.data.records import encode_features, find_column_faults
 from parley.client.data.schema import Schema
 from parley.client.data.table_building import build_table
+from parley.client.data.table_readers import read_tables
 from parley.client.features.row_preparation import build_prepared_rows
 from parley.prediction.fitted_model import Model
+from parley.prediction.row_format import adapt_format
 
 
 def read_table(frame: Any, schema: Schema) -> RawTable:
-    """Return the model's columns of a frame, or raise all faults of the columns at once."""
+    """Return the model's columns of a frame or file, or raise all faults of the columns at once."""
+    if isinstance(frame, str | Path):
+        return _read_file(Path(frame), schema)
     if isinstance(frame, Mapping) or hasattr(frame, "columns"):
         columns = to_columns(frame)
     elif hasattr(frame, "toarray"):
@@ -36,6 +41,13 @@ def read_table(frame: Any, schema: Schema) -> RawTable:
             )
         raise DataError.combine(faults)
     return build_table(there, schema, path="frame")
+
+
+def _read_file(path: Path, schema: Schema) -> RawTable:
+    names = [*schema.features]
+    schema = adapt_format(schema, path, names)
+    tables = list(read_tables(path, schema, only=names))
+    return tables[0] if len(tables) == 1 else RawTable.concatenate(tables)
 
 
 def encode_table(model: Model, table: RawTable) -> NDArray[np.floating[Any]]:

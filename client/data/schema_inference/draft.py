@@ -173,6 +173,7 @@ def infer_schema(
             [table.get_column(name) for name in table.frame.columns]
         )
     names = [*table.arrays, *table.frame.columns]
+    is_label_named = label is not None
     label = names[-1] if label is None and names else label
     _check_label_types(sources, table, label)
     if label not in table.frame.columns:
@@ -194,7 +195,13 @@ def infer_schema(
         max_categories=max_categories,
         keep_numbers=keep_numbers,
     )
-    columns = tuple(reader.read_column(name, is_label=name == label) for name in names)
+    try:
+        columns = tuple(reader.read_column(name, is_label=name == label) for name in names)
+    except DataError as error:
+        if is_label_named or error.column != label:
+            raise
+        got = f"{error.got} (this is the last column: name another with --label, in Python label=)"
+        raise DataError(error.expected, got, path=error.path, column=label) from error
     if all(column.entry["kind"] in {"ignore", "label"} for column in columns):
         reasons = "; ".join(f"{c.name!r}: {c.why}" for c in columns if c.name != label)
         got = f"only ones to ignore ({reasons})" if reasons else f"the label {label!r} alone"

@@ -129,6 +129,17 @@ def test_a_file_of_rows_needs_no_label_and_keeps_what_names_them(patients, tmp_p
         predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")
 
 
+def test_a_file_is_predicted_like_its_frame(patients, tmp_path):
+    folder, _ = patients
+    model = load_model(folder / "run")
+    frame = pl.read_csv(folder / "test.csv").drop("sick")
+    expected = model.predict_proba(frame)
+    frame.write_parquet(tmp_path / "rows.parquet", row_group_size=30)
+    frame.write_csv(tmp_path / "rows.csv", separator=";")
+    for name in ("rows.parquet", "rows.csv"):
+        np.testing.assert_array_equal(model.predict_proba(tmp_path / name), expected)
+
+
 def test_a_threshold_answers_the_second_label_from_a_probability_on(patients, tmp_path):
     folder, _ = patients
     asked = ["predict", str(folder / "run"), str(folder / "test.csv")]

@@ -1,0 +1,48 @@
+"""`parley new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parley.server.records.short_layout import format_rows
+from parley.starter.starter_folder import EXAMPLE, build_starter_folder
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Folder to make, in this one.")],
+    data: Annotated[
+        str,
+        typer.Option(
+            help="Your records: a file (CSV, Parquet, .npz), or a glob with one file per party, in "
+            "quotes. Or a bundled data set: breast-cancer, digits or synthetic."
+        ),
+    ] = EXAMPLE,
+    label: Annotated[
+        str | None, typer.Option(help="Column to predict (default: the last one).")
+    ] = None,
+    schema: Annotated[
+        Path | None,
+        typer.Option(help="A schema file to copy. Without it the schema is read off your records."),
+    ] = None,
+) -> None:
+    """Make a folder with a job, a schema, a network and a notebook that run as they are.
+
+    Without --data it gets public example records. Yours stay where they are.
+
+    [bold]parley new study --data patients.csv --label outcome[/bold] writes:
+
+    job.toml: a job of twelve keys, for [bold]parley plan[/bold] and [bold]parley run[/bold].
+
+    schema.toml: ranges and categories. Review what was read from your records.
+
+    model.py: a PyTorch network, for [bold]parley run --model model.py:network[/bold].
+
+    notebook.ipynb: plan, train, predict, ask for statistics, train the network.
+    """
+    folder = build_starter_folder(name, data=data, schema=schema, label=label)
+    folder.write()
+    for line in format_rows(folder.rows):
+        typer.echo(line)

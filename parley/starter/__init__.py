@@ -1,0 +1,1 @@
+"""Starter folders: a job, its schema, a network and a notebook that run as they are."""
