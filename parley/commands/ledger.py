@@ -1,4 +1,4 @@
-"""`parley ledger`: show, verify, free, raise."""
+"""`parley ledger`: show, verify, copy, upgrade, free, raise."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.printable_text import to_one_line
 from parley.terminal.ledger_output import (
+    copy_ledger,
     free_ledger,
     print_ledger,
     raise_budget,
     read_ledger,
+    upgrade_ledger,
     verify_ledger,
 )
 
@@ -55,6 +57,46 @@ def verify_ledger_command(ledger: LedgerPath, named: LedgerUrl = None) -> None:
             typer.echo(to_one_line(f"✗ {problem}"), err=True)
         raise typer.Exit(1)
     typer.echo(f"✓ {entries} entries, chain and totals intact.")
+
+
+@ledger_app.command("copy")
+def copy_ledger_command(
+    ledger: LedgerPath,
+    target: Annotated[
+        str, typer.Argument(metavar="TO", help="File or postgresql:// URL without a ledger.")
+    ],
+) -> None:
+    """Copy a ledger, also while it is in use: a backup, or a move to or from PostgreSQL.
+
+    The key of the row digests is copied, too. Both ledgers are verified. Treat the copy like a
+    private key, and never let two processes use the two ledgers: they would not add up.
+    """
+    head = copy_ledger(ledger, target)
+    typer.echo(to_one_line(f"Copied and verified: {head.records} records, hash {head.hash}."))
+
+
+@ledger_app.command("upgrade")
+def upgrade_ledger_command(
+    ledger: LedgerPath,
+    copy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TO",
+            help="Where the old ledger is copied to. Default: next to the file, with its version.",
+        ),
+    ] = None,
+) -> None:
+    """Upgrade a ledger from before Parley 1.0, and keep a copy of the old one.
+
+    It is verified before and after. Its budgets and what was spent stay the same, and so do the
+    rules of its accounts. An older Parley then refuses it.
+    """
+    made = upgrade_ledger(ledger, copy)
+    if made is None:
+        typer.echo("The ledger has the current version. Nothing was changed.")
+        return
+    typer.echo(to_one_line(f"Version {made.before} was copied to {made.copy}."))
+    typer.echo(f"Upgraded and verified: {made.head.records} records.")
 
 
 @ledger_app.command("free")

@@ -13,10 +13,12 @@ from rich.text import Text
 
 from parley.privacy.accounting.rounding import format_rounded_down, format_rounded_up, round_up
 from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger import ledger_copy
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_copy import LedgerUpgrade
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt, LedgerError
 from parley.privacy.ledger.recorded_entries import RecordedEntry
 from parley.safe_io.plurals import format_noun
@@ -192,6 +194,16 @@ def verify_ledger(location: str, *, ledger_url: str | None = None) -> tuple[list
         found = ledger.verify(anchor=_load_expected_head(location))
         problems = [f"record {p.position}: {p.message}" for p in found]
         return problems, 0 if problems else len(ledger.list_entries())
+
+
+def copy_ledger(location: str, target: str) -> ChainHead:
+    """Copy a ledger to a place without one; return the end of its log."""
+    return ledger_copy.copy_ledger(_locate(location), target)
+
+
+def upgrade_ledger(location: str, copy: str | None) -> LedgerUpgrade | None:
+    """Upgrade a ledger to the current version; return None if it has that version."""
+    return ledger_copy.upgrade_ledger(_locate(location), copy)
 
 
 def raise_budget(

@@ -18,13 +18,26 @@ from urllib.parse import quote
 
 from parley.privacy.ledger.database_connection import DatabaseConnection
 from parley.privacy.ledger.database_errors import translate_error
-from parley.privacy.ledger.database_schema import create_tables, has_ledger
+from parley.privacy.ledger.database_schema import (
+    COLUMNS,
+    HEAD,
+    READABLE_VERSIONS,
+    VERSION,
+    create_tables,
+    has_ledger,
+)
 from parley.privacy.ledger.database_url import (
     format_safe_url,
     parse_postgresql_url,
     parse_sqlite_path,
 )
-from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
+from parley.privacy.ledger.ledger_errors import (
+    LedgerConflict,
+    LedgerError,
+    LedgerUnavailable,
+    NotALedger,
+)
+from parley.privacy.ledger.replay import check_sound
 from parley.privacy.ledger.table_access import LedgerReader, LedgerWriter, Readings
 from parley.privacy.ledger.untrusted_file import ReadLimits, check_files, check_schema
 
@@ -39,23 +52,33 @@ class Database:
     Attributes:
         name: its name in messages: the path, or `postgresql://user@host/database`.
         read_only: whether `open_writer` is refused.
+        path: the SQLite file; None on PostgreSQL.
         key_path: path of the key for row digests: next to the file, or in the user's own folder.
     """
 
-    def __init__(self, target: str | os.PathLike[str], *, create: bool, read_only: bool) -> None:
+    def __init__(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        create: bool,
+        read_only: bool,
+        upgrading: bool = False,
+    ) -> None:
         self.read_only = read_only
+        self._accepted = READABLE_VERSIONS if read_only or upgrading else (VERSION,)
         create = create and not read_only
         url = _parse_postgresql_url(target)
         self._costs: ReadLimits | None = None
         self._idle: list[DatabaseConnection] = []
         self._readings: Readings = deque(maxlen=_READINGS)
+        self.path: Path | None = None
         if url is not None:
             self.name = format_safe_url(url)
             self.key_path = _get_user_folder() / "ledger.key"
             self._connect, self._errors = _prepare_postgresql(url, read_only=read_only)
         else:
             path = _resolve_path(target, create=create)
-            self.name = str(path)
+            self.path, self.name = path, str(path)
             own = path.resolve()  # the target of a link, where the ledger is
             self.key_path = own.with_name(own.name + ".key")
             self._costs = ReadLimits(path) if read_only else None
@@ -95,6 +118,45 @@ class Database:
             yield (writer := LedgerWriter(connection, self.name, self.key_path, self._readings))
             if writer.finish():
                 connection.commit()
+
+    @contextlib.contextmanager
+    def open_upgrade(self) -> Iterator[LedgerReader]:
+        """Open a view that keeps writers out. When the block ends, the ledger has this version.
+
+        Raises:
+            LedgerCorrupt: the upgraded ledger is not sound; it is left as it was.
+        """
+        with self._open_connection() as connection:
+            if not connection.postgresql:
+                connection.execute("BEGIN IMMEDIATE")
+            yield (reader := LedgerReader(connection, self.name, lock=True))
+            connection.update(HEAD, {"version": VERSION}, {"id": 1})
+            upgraded = LedgerReader(connection, self.name, accepted=(VERSION,))
+            check_sound(upgraded.find_problems(reader.head), self.name)
+            connection.commit()
+
+    def fill(self, source: LedgerReader) -> None:
+        """Copy all rows of another ledger into this one, which is empty, in one transaction.
+
+        Raises:
+            LedgerConflict: this ledger is not empty.
+        """
+        with self._open_connection() as connection:
+            if not connection.postgresql:
+                connection.execute("BEGIN IMMEDIATE")
+            own = LedgerReader(connection, self.name, lock=True)
+            if own.head.records:
+                raise LedgerConflict(
+                    f"Expected no ledger at {self.name}, there is one with {own.head.records} "
+                    "records. Nothing was copied."
+                )
+            for table in COLUMNS:
+                for row in source.iterate_rows(table):
+                    if table == HEAD:
+                        connection.update(table, row, {"id": 1})
+                    else:
+                        connection.insert(table, row)
+            connection.commit()
 
     @contextlib.contextmanager
     def _open_connection(self) -> Iterator[DatabaseConnection]:
@@ -139,7 +201,7 @@ class Database:
         with self._open_connection() as connection:
             if not connection.postgresql:
                 check_schema(connection, self.name)
-            if has_ledger(connection, self.name):
+            if has_ledger(connection, self.name, self._accepted):
                 connection.rollback()
                 if not (self.read_only or connection.postgresql):
                     connection.execute("BEGIN IMMEDIATE")  # fails if the file is read-only
@@ -152,7 +214,7 @@ class Database:
             else:
                 _set_wal(connection)
                 connection.execute("BEGIN IMMEDIATE")
-            if not has_ledger(connection, self.name):
+            if not has_ledger(connection, self.name, self._accepted):
                 create_tables(connection)
                 connection.commit()
 

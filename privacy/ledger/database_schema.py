@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from shlex import quote
 from typing import Final
 
 from parley.privacy.ledger.database_connection import DatabaseConnection, quote_names
@@ -10,11 +12,12 @@ from parley.privacy.ledger.ledger_errors import NotALedger
 
 FORMAT: Final = "parley-ledger"
 VERSION: Final = 7
-_READABLE_VERSIONS: Final = (6, VERSION)
-"""Versions that can be read.
+"""Version of Parley 1.0. A later version of the schema keeps opening it."""
+READABLE_VERSIONS: Final = (6, VERSION)
+"""Versions that can be read. Only a ledger of `VERSION` is written to.
 
-Version 6 has the same tables, and accounts without certificates, which keep their old rules. The
-first record that is added makes it version 7.
+Version 6, from before Parley 1.0, has the same tables, and accounts without certificates, which
+keep their old rules. `ledger_copy.upgrade_ledger` makes it `VERSION`.
 """
 
 HEAD: Final = "parley_ledger_head"
@@ -77,8 +80,13 @@ _LIST_POSTGRESQL_TABLES = (
 )
 
 
-def has_ledger(connection: DatabaseConnection, place: str) -> bool:
+def has_ledger(
+    connection: DatabaseConnection, place: str, accepted: Collection[int] = READABLE_VERSIONS
+) -> bool:
     """Return whether the tables of a ledger exist.
+
+    Args:
+        accepted: versions of the schema that the caller can use.
 
     Raises:
         NotALedger: they have another format or version, or a SQLite file contains other tables (a
@@ -91,23 +99,36 @@ def has_ledger(connection: DatabaseConnection, place: str) -> bool:
         rows = list(connection.fetch_rows(build_select(HEAD)))
         if not rows or rows[0]["format"] != FORMAT:
             raise NotALedger(f"Expected {FORMAT} at {place}, got a table without its head record.")
-        check_version(rows[0]["version"], place)
+        check_version(rows[0]["version"], place, accepted)
         return True
     if tables and not connection.postgresql:
         raise NotALedger(f"Expected a ledger at {place}, got one with table {min(tables)!r}.")
     return False
 
 
-def check_version(version: object, place: str) -> None:
-    """Raise if the ledger has another version of the schema.
+def check_version(
+    version: object, place: str, accepted: Collection[int] = READABLE_VERSIONS
+) -> None:
+    """Raise if the ledger has another version of the schema than those accepted.
 
     Raises:
         NotALedger: the version is another; the message explains what to do.
     """
-    if version not in _READABLE_VERSIONS:
+    if version in accepted:
+        return
+    expected = f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}"
+    if isinstance(version, int) and version > VERSION:
         raise NotALedger(
-            f"Expected {FORMAT} version {VERSION} at {place}, got version {version!r:.40}. Use the "
-            "version of Parley that wrote it. A new ledger does not know what was spent in this "
-            "one: give each data set at most the budget that `ledger show` of that version shows "
-            "as left."
+            f"{expected}, which a newer Parley wrote. Install that version here. Nothing was "
+            "changed."
         )
+    if version in READABLE_VERSIONS:
+        raise NotALedger(
+            f"{expected}, which can be read only. `parley ledger upgrade {quote(place)}` makes it "
+            f"version {VERSION} and keeps a copy. Nothing was changed."
+        )
+    raise NotALedger(
+        f"{expected}. Use the version of Parley that wrote it. A new ledger does not know what was "
+        "spent in this one: give each data set at most the budget that `ledger show` of that "
+        "version shows as left."
+    )

@@ -42,7 +42,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
-from shlex import quote
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -58,7 +57,7 @@ from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt, LedgerError
 from parley.privacy.ledger.recorded_entries import RecordedEntry, collect_entries
 from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
-from parley.privacy.ledger.replay import LedgerProblem, find_problems
+from parley.privacy.ledger.replay import LedgerProblem, check_sound
 from parley.privacy.ledger.reservations import Checkpoint
 
 if TYPE_CHECKING:
@@ -298,12 +297,7 @@ class Ledger:
         Raises:
             LedgerCorrupt: it is not right, or something else that a budget depends on was edited.
         """
-        wrong = [each for each in self.verify(anchor=anchor) if not each.of_checkpoint]
-        if wrong:
-            raise LedgerCorrupt(
-                f"Expected a sound ledger at {self._name}, got: {wrong[0]} Nothing was charged; "
-                f"`parley ledger verify {quote(self._name)}` lists all ({len(wrong)})."
-            )
+        check_sound(self.verify(anchor=anchor), self._name)
 
     def verify(self, *, anchor: ChainHead | None = None) -> list[LedgerProblem]:
         """Return all problems of the ledger; an empty list if it is sound.
@@ -315,13 +309,6 @@ class Ledger:
         """
         try:
             with self._database.open_reader() as reader:
-                return find_problems(
-                    reader.iterate_records(),
-                    head=reader.head,
-                    accounts=reader.load_accounts(verified=False),
-                    rows=reader.summarise_rows(),
-                    checkpoints=reader.iterate_checkpoints(),
-                    anchor=anchor,
-                )
+                return reader.find_problems(anchor)
         except LedgerCorrupt as damage:
             return [LedgerProblem(position=0, message=str(damage))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from shlex import quote
 from typing import TypeAlias
 
 from parley.privacy.accounting.rounding import format_rounded_up
@@ -16,6 +17,7 @@ from parley.privacy.ledger.account import BudgetAccount, KnownRows, digest_accou
 from parley.privacy.ledger.account_updates import apply_record
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.hash_chain import GENESIS, ChainHead, LedgerRecord, RecordKind
+from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import (
     UNREADABLE,
     EntryState,
@@ -189,6 +191,20 @@ def find_problems(
             for message in _find_checkpoint_problems(checkpoints, log)
         ),
     ]
+
+
+def check_sound(problems: Iterable[LedgerProblem], place: str) -> None:
+    """Raise if one of the problems concerns a budget.
+
+    Raises:
+        LedgerCorrupt: the first of them.
+    """
+    wrong = [each for each in problems if not each.of_checkpoint]
+    if wrong:
+        raise LedgerCorrupt(
+            f"Expected a sound ledger at {place}, got: {wrong[0]} Nothing was charged; "
+            f"`parley ledger verify {quote(place)}` lists all ({len(wrong)})."
+        )
 
 
 def _find_head_problems(head: ChainHead, log: Replay) -> Iterator[str]:

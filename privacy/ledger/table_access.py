@@ -13,7 +13,7 @@ last: as much as was recorded since).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -28,6 +28,7 @@ from parley.privacy.ledger.database_schema import (
     ACCOUNTS,
     CHECKPOINTS,
     HEAD,
+    READABLE_VERSIONS,
     RECORDS,
     ROWS,
     VERSION,
@@ -49,6 +50,7 @@ from parley.privacy.ledger.recorded_entries import (
     collect_entries,
     parse_entry,
 )
+from parley.privacy.ledger.replay import LedgerProblem, find_problems
 from parley.privacy.ledger.row_digests import (
     DigestPiece,
     Digests,
@@ -90,7 +92,14 @@ class LedgerReader:
         NotALedger: it was replaced by a ledger of another version.
     """
 
-    def __init__(self, connection: DatabaseConnection, place: str, *, lock: bool = False) -> None:
+    def __init__(
+        self,
+        connection: DatabaseConnection,
+        place: str,
+        *,
+        lock: bool = False,
+        accepted: Collection[int] = READABLE_VERSIONS,
+    ) -> None:
         self._connection = connection
         self._verify_command = f"`parley ledger verify {quote(place)}`"
         locked = lock and connection.postgresql
@@ -99,7 +108,8 @@ class LedgerReader:
         if not (isinstance(records, int) and isinstance(end, str)):
             raise LedgerCorrupt("Expected a head record in the ledger, it is missing or damaged.")
         self.head = ChainHead(records=records, hash=end)
-        check_version(rows[0]["version"], place)
+        self.version: int = rows[0]["version"]
+        check_version(self.version, place, accepted)
 
     def load_since(self, position: int) -> list[LedgerRecord]:
         """Return all records from `position` to the head, each of which leads to it hash by hash.
@@ -201,6 +211,10 @@ class LedgerReader:
         """Yield the digests of a data set's rows, piece by piece."""
         return (DigestPiece(**row) for row in self._connection.fetch_rows(_PIECES, name))
 
+    def iterate_rows(self, table: str) -> Iterator[dict[str, object]]:
+        """Yield the rows of a table as they are stored."""
+        return self._connection.fetch_rows(build_select(table))
+
     def summarise_rows(self) -> dict[str, KnownRows]:
         """Return the summary of the stored rows of every data set."""
         named = list(self._connection.fetch_rows(_NAMES))
@@ -209,9 +223,24 @@ class LedgerReader:
             for each in named
         }
 
+    def find_problems(self, anchor: ChainHead | None = None) -> list[LedgerProblem]:
+        """Return all problems of the ledger; see `Ledger.verify`.
+
+        Raises:
+            LedgerCorrupt: it cannot be read to the end.
+        """
+        return find_problems(
+            self.iterate_records(),
+            head=self.head,
+            accounts=self.load_accounts(verified=False),
+            rows=self.summarise_rows(),
+            checkpoints=self.iterate_checkpoints(),
+            anchor=anchor,
+        )
+
 
 class LedgerWriter(LedgerReader):
-    """A view with exclusive write access, and the only way to change a ledger.
+    """A view with exclusive write access, and the only way to change a ledger's content.
 
     Attributes:
         accounts: all accounts that the end of the chain vouches for.
@@ -224,7 +253,7 @@ class LedgerWriter(LedgerReader):
     def __init__(
         self, connection: DatabaseConnection, place: str, key_path: Path, readings: Readings
     ) -> None:
-        super().__init__(connection, place, lock=True)
+        super().__init__(connection, place, lock=True, accepted=(VERSION,))
         self.key_path, self.readings = key_path, readings
         self.initial_head, self._account_rows = self.head, self._load_rows(verified=True)
         self.accounts = {key: _parse_account(row) for key, row in self._account_rows.items()}
@@ -314,7 +343,7 @@ class LedgerWriter(LedgerReader):
         """Store the new head; return whether there is anything to commit."""
         if self.head == self.initial_head:
             return False
-        self._connection.update(HEAD, vars(self.head) | {"version": VERSION}, {"id": 1})
+        self._connection.update(HEAD, vars(self.head), {"id": 1})
         return True
 
 

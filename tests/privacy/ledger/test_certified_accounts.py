@@ -27,6 +27,7 @@ from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
+from parley.privacy.ledger.ledger_copy import upgrade_ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import EntryState
 
@@ -329,6 +330,7 @@ def test_a_ledger_of_before_continues_under_its_old_rule_and_says_what_that_hold
     with sqlite3.connect(path) as connection:
         connection.executescript(OLD.read_text(encoding="utf-8"))
     connection.close()
+    upgrade_ledger(path)
     with Ledger.open(path) as ledger:
         assert ledger.verify() == []
         old = account(ledger)

@@ -1,0 +1,175 @@
+"""Copy a ledger to another place, and upgrade one of an older version.
+
+A copy contains every row and the key of the row digests. It is verified against the original
+before it gets its name, so a file with that name is complete. A SQLite file is never copied byte by
+byte, because a running process keeps part of it in a second file. Any ledger can be copied to any
+place without a ledger: from a file to PostgreSQL, too, and back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from parley.privacy.ledger.database import Database
+from parley.privacy.ledger.database_schema import VERSION
+from parley.privacy.ledger.hash_chain import ChainHead
+from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerError, LedgerUnavailable
+from parley.privacy.ledger.replay import check_sound
+from parley.privacy.ledger.row_digests import load_row_key
+from parley.privacy.ledger.table_access import LedgerReader
+
+_SQLITE_COMPANIONS = ("", "-wal", "-shm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LedgerUpgrade:
+    """An upgrade that was made.
+
+    Attributes:
+        before: the version until then.
+        copy: where the ledger of that version was copied to.
+        head: the end of the log, which did not change.
+    """
+
+    before: int
+    copy: str
+    head: ChainHead
+
+
+def copy_ledger(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> ChainHead:
+    """Copy a ledger that may be in use to a path or URL without one; return the end of its log.
+
+    Raises:
+        LedgerCorrupt: the ledger, or its copy, is not sound.
+        LedgerConflict: there is a ledger at the target, or the key of the rows is missing.
+    """
+    with (
+        closing(Database(source, create=False, read_only=True)) as place,
+        place.open_reader() as reader,
+    ):
+        _write_copy(place, reader, target)
+        return reader.head
+
+
+def upgrade_ledger(
+    location: str | os.PathLike[str], copy: str | os.PathLike[str] | None = None
+) -> LedgerUpgrade | None:
+    """Upgrade a ledger to the current version; return None if it has that version.
+
+    Other writers wait until the end. The ledger is verified, copied, changed and verified again,
+    in one transaction.
+
+    Args:
+        copy: where the old ledger is copied to. By default next to a file, named `.version-6`.
+
+    Raises:
+        LedgerCorrupt: the ledger is not sound before or after; it is left as it was.
+        LedgerConflict: the copy's place is not free.
+        LedgerError: a ledger on PostgreSQL, and no place for the copy.
+    """
+    with (
+        closing(Database(location, create=False, read_only=True)) as place,
+        place.open_reader() as reader,
+    ):
+        version = reader.version
+    if version == VERSION:
+        return None
+    with closing(Database(location, create=False, read_only=False, upgrading=True)) as place:
+        if copy is None and place.path is None:
+            raise LedgerError(
+                f"Expected a place for the copy of {place.name}: add --copy and a file's name."
+            )
+        if copy is None:
+            copy = f"{place.path}.version-{version}"
+        with place.open_upgrade() as reader:
+            if reader.version == VERSION:  # another process was faster
+                return None
+            _write_copy(place, reader, copy)
+            return LedgerUpgrade(before=version, copy=os.fspath(copy), head=reader.head)
+
+
+def _write_copy(place: Database, reader: LedgerReader, target: str | os.PathLike[str]) -> None:
+    check_sound(reader.find_problems(), place.name)
+    key_path = place.key_path
+    known = [account.rows for account in reader.load_accounts().values() if account.rows]
+    if known:
+        load_row_key(key_path, known)
+    if "://" in os.fspath(target) and not os.fspath(target).startswith("sqlite://"):
+        _fill(reader, key_path if known else None, target)
+        return
+    path = Path(os.fspath(target).removeprefix("sqlite://"))
+    with _convert_os_errors(path), _name_at_the_end(path) as draft:
+        _fill(reader, None, draft)
+        if known:
+            _copy_key(key_path, path.with_name(path.name + ".key"))
+
+
+def _fill(reader: LedgerReader, key: Path | None, target: str | os.PathLike[str]) -> None:
+    """Fill a new ledger and verify it."""
+    with closing(Database(target, create=True, read_only=False)) as place:
+        if key is not None:
+            with _convert_os_errors(place.key_path):
+                _copy_key(key, place.key_path)
+        place.fill(reader)
+    with (
+        closing(Database(target, create=False, read_only=True)) as place,
+        place.open_reader() as copied,
+    ):
+        check_sound(copied.find_problems(reader.head), place.name)
+
+
+def _copy_key(key: Path, target: Path) -> None:
+    """Copy the key of the row digests, unless it is there."""
+    content = key.read_bytes()
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        if target.read_bytes() != content:
+            raise LedgerConflict(
+                f"Expected no key, or this ledger's, in {target}, got another. Nothing was copied."
+            ) from None
+        return
+    with os.fdopen(opened, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _name_at_the_end(path: Path) -> Iterator[Path]:
+    """Yield the path of an empty draft, which gets its name when the block ends."""
+    if os.path.lexists(path):
+        raise LedgerConflict(f"Expected no file at {path}, there is one. Nothing was copied.")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    try:
+        yield draft
+        os.link(draft, path)  # fails if another process was faster
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    finally:
+        for end in _SQLITE_COMPANIONS:
+            with suppress(FileNotFoundError):
+                os.unlink(f"{draft}{end}")
+
+
+@contextmanager
+def _convert_os_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError:
+        raise LedgerConflict(
+            f"Expected no file at {path}, there is one. Nothing was copied."
+        ) from None
+    except OSError as error:
+        raise LedgerUnavailable(
+            f"Cannot write {path}: {error.strerror}. Nothing was copied."
+        ) from error
