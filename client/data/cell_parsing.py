@@ -6,8 +6,9 @@ No function looks at one value to decide what another becomes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 import polars as pl
@@ -137,6 +138,9 @@ def _read_texts(table: RawTable, name: str, *, listed: Sequence[str] = ()) -> pl
     """
     series = table.get_column(name)
     dtype = series.dtype
+    if dtype == pl.String:
+        canonicalize = partial(_canonicalize_present, table, listed=listed)
+        return map_distinct(series, canonicalize, pl.String)
     if dtype.is_float():
         series = (
             series.fill_nan(None) + 0.0
@@ -147,10 +151,47 @@ def _read_texts(table: RawTable, name: str, *, listed: Sequence[str] = ()) -> pl
     if not (known or dtype.is_numeric()):
         got = f"type {dtype}"
         raise DataError("a column of text or numbers", got, path=table.path, column=name)
-    texts = series.cast(pl.String).str.strip_chars()
+    texts = series.cast(pl.String)
     if not dtype.is_numeric():
-        texts = _remove_missing(texts, {"", *table.null_values}, listed)
+        return _canonicalize_present(table, texts, listed=listed)
     return canonicalize_texts(texts)
+
+
+def _canonicalize_present(table: RawTable, texts: pl.Series, *, listed: Sequence[str]) -> pl.Series:
+    """Return the canonical texts, null for a missing one."""
+    present = _remove_missing(texts.str.strip_chars(), {"", *table.null_values}, listed)
+    return canonicalize_texts(present)
+
+
+def map_distinct(cells: pl.Series, work: Callable[[pl.Series], pl.Series], dtype: Any) -> pl.Series:
+    """Return `[N]` what `work` returns for each cell, called only with the distinct cells.
+
+    Args:
+        work: function of each cell separately.
+    """
+    distinct = cells.unique()
+    if 2 * len(distinct) > len(cells):
+        return work(cells).cast(dtype)
+    return cells.replace_strict(distinct, work(distinct), return_dtype=dtype)
+
+
+def read_plain_numbers(table: RawTable, name: str) -> pl.Series:
+    """Return `[N]` numbers of a text column, null for a cell that is not plainly a number.
+
+    A cell is plainly a number if the text, as it is, is one with a decimal point, and if it is
+    neither NaN, nor a null value, nor a whole number that may have 16 digits or more.
+    """
+    texts = table.get_column(name)
+    if table.decimal != ".":
+        return pl.Series(values=[None], dtype=pl.Float64).new_from_index(0, len(texts))
+    numbers = texts.cast(pl.Float64, strict=False)
+    may_be_code = (texts.str.len_bytes() > _LONGEST_PLAIN) & (numbers == numbers.floor())
+    unclear = may_be_code | numbers.is_nan() | texts.is_in(sorted(table.null_values))
+    return numbers.set(unclear.fill_null(True), None) if unclear.any() else numbers
+
+
+_LONGEST_PLAIN: Final = 15
+"""Maximum number of bytes of a text that is surely no code (`LONG_CODE`)."""
 
 
 def has_codes(whole: pl.Series) -> bool:

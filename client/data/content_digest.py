@@ -33,7 +33,8 @@ from numpy.typing import NDArray
 _CHUNK = 4096
 """Rows per chunk that is concatenated and hashed."""
 
-_MODULUS = 1 << 256
+_ROW_BYTES = 32
+_MODULUS = 1 << (8 * _ROW_BYTES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,21 +92,21 @@ def digest_columns(
     blocks: NDArray[np.uint64] | None = None,
 ) -> ContentDigest:
     """Return the contents of columns of 64-bit words, one row per record."""
-    total, row_prefixes = 0, []
+    total, digests = 0, np.zeros((rows, 3), np.uint64)
     for begin in range(0, rows, _CHUNK):
         pieces = [column[begin : begin + _CHUNK] for column in columns]
         chunk = np.concatenate([piece.reshape(len(piece), -1) for piece in pieces], axis=1)
-        width, cells = chunk.itemsize * chunk.shape[1], chunk.tobytes()
-        hashed = [
-            blake2b(cells[start : start + width], digest_size=32).digest()
-            for start in range(0, len(cells), width)
-        ]
-        total += sum(int.from_bytes(row_hash, "big") for row_hash in hashed)
-        row_prefixes.append(b"".join(row_hash[:16] for row_hash in hashed))
+        width, cells = chunk.itemsize * chunk.shape[1], memoryview(chunk.tobytes())
+        hashed = b"".join(
+            [
+                blake2b(cells[start : start + width], digest_size=_ROW_BYTES).digest()
+                for start in range(0, len(cells), width)
+            ]
+        )
+        total += _sum_hashes(hashed)
+        digests[begin : begin + _CHUNK, :2] = np.frombuffer(hashed, "<u8").reshape(-1, 4)[:, :2]
     digest = sha256(description.encode())
-    digests = np.zeros((rows, 3), np.uint64)
     # Mix in the columns' digest: rows of other columns are other rows.
-    digests[:, :2] = np.frombuffer(b"".join(row_prefixes), "<u8").reshape(-1, 2)
     digests[:, :2] ^= np.frombuffer(digest.digest()[:16], "<u8")
     if blocks is not None:
         digests[:, 2] = blocks
@@ -115,6 +116,13 @@ def digest_columns(
         total=total % _MODULUS,
         digests=digests,
     )
+
+
+def _sum_hashes(hashed: bytes) -> int:
+    """Return the sum of consecutive hashes, each a whole number of `_ROW_BYTES` bytes."""
+    words = np.frombuffer(hashed, ">u4").reshape(-1, _ROW_BYTES // 4)
+    sums = words.sum(axis=0, dtype=np.uint64).tolist()  # below 2⁶⁴ for `_CHUNK` words
+    return sum(word << (32 * at) for at, word in enumerate(reversed(sums)))
 
 
 def to_bits(values: NDArray[Any]) -> NDArray[np.uint64]:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import has_codes, normalize_decimal_points, read_plain_texts
+from parley.client.data.cell_parsing import (
+    has_codes,
+    map_distinct,
+    normalize_decimal_points,
+    read_plain_numbers,
+    read_plain_texts,
+)
 from parley.client.data.column_types import LONG_CODE
 from parley.client.data.content_digest import ContentDigest, digest_columns, hash_texts, to_bits
 from parley.client.data.raw_table import RawTable
@@ -54,11 +62,29 @@ def encode_cells(table: RawTable, name: str) -> NDArray[np.uint64]:
     series: pl.Series = table.get_column(name)
     if series.dtype.is_numeric() and not (series.dtype.is_integer() and has_codes(series)):
         return to_bits(series.cast(pl.Float64).fill_null(np.nan).to_numpy())
-    texts = read_plain_texts(table, name)
-    parsed = normalize_decimal_points(texts, table.decimal).cast(pl.Float64, strict=False)
-    bits = to_bits(parsed.fill_null(np.nan).to_numpy())
-    others = parsed.is_null() | parsed.is_nan() | texts.str.contains(LONG_CODE)
-    if others.any():
-        is_text = others.fill_null(True).to_numpy()
-        bits[is_text] = hash_texts(texts.filter(others.fill_null(True)).to_list())
+    if series.dtype != pl.String:
+        return _encode_texts(read_plain_texts(table, name), table.decimal).to_numpy()
+    numbers = read_plain_numbers(table, name)
+    bits = to_bits(numbers.fill_null(np.nan).to_numpy())
+    if numbers.null_count():
+        # Only the distinct other cells are read as texts.
+        others = numbers.is_null()
+        bits[others.to_numpy()] = map_distinct(
+            series.filter(others), partial(_encode_other_cells, table), pl.UInt64
+        ).to_numpy()
     return bits
+
+
+def _encode_other_cells(table: RawTable, cells: pl.Series) -> pl.Series:
+    """Return `[n]` cells of text that are not plainly numbers."""
+    texts = read_plain_texts(replace(table, frame=cells.alias("cell").to_frame()), "cell")
+    return _encode_texts(texts, table.decimal)
+
+
+def _encode_texts(texts: pl.Series, decimal: str) -> pl.Series:
+    """Return `[n]` canonical texts: a number as its value, any other text as its digest."""
+    parsed = normalize_decimal_points(texts, decimal).cast(pl.Float64, strict=False)
+    bits = to_bits(parsed.fill_null(np.nan).to_numpy())
+    is_text = (parsed.is_null() | parsed.is_nan() | texts.str.contains(LONG_CODE)).to_numpy()
+    bits[is_text] = hash_texts(texts.filter(pl.Series(is_text)).to_list())
+    return pl.Series(bits)
