@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/audit.py
     OMP_NUM_THREADS=1 python benchmarks/audit.py --million FILE 600 [WORD...]  # the full matrix:
         # hours; each finished row is appended to FILE, and a later call continues from there
-    python benchmarks/audit.py --docs FILE docs/audit.md  # those rows as its table
+    python benchmarks/audit.py --docs FILE docs/audit-rows.csv  # those rows, for docs/audit.md
 
 Prints one JSON object per line, in under five minutes on one quiet core. `loop` figures run one
 world at a time. Rates are worlds per second of CPU; both worlds count.
@@ -11,6 +11,7 @@ world at a time. Rates are worlds per second of CPU; both worlds count.
 
 from __future__ import annotations
 
+import csv
 import json
 import resource
 import secrets
@@ -227,30 +228,26 @@ def million(file: Path, words: Sequence[str], seconds: float) -> None:
         print(json.dumps(found, allow_nan=False), flush=True)
 
 
-MARKS = "<!-- rows: benchmarks/audit.py --docs -->\n", "<!-- end of rows -->\n"
+def write_rows(file: Path, table: Path) -> None:
+    """Write the rows of `file` into the CSV table of the documentation.
 
-
-def documented(file: Path, page: Path) -> None:
-    """Write the rows of `file` into the table of a documentation page, between its two marks.
-
-    Rows of the page that are not in `file` stay.
+    Rows of the table that are not in `file` stay.
     """
-    before, rest = page.read_text().split(MARKS[0])
-    table, after = rest.split(MARKS[1])
-    head, lines = table.strip().splitlines()[:2], table.strip().splitlines()[2:]
-    kept = {int(line.split("|")[1]): line for line in lines}
-    for each in map(json.loads, file.read_text().splitlines()):
-        found = each["of_claim"]
+    with table.open(encoding="utf-8", newline="") as kept_lines:
+        head, *lines = csv.reader(kept_lines)
+    kept = {int(line[0]): line for line in lines}
+    for row in map(json.loads, file.read_text().splitlines()):
+        found = row["of_claim"]
         curve = next((f"{name} {found[name]:.3f}" for name in ("mu", "profile") if found.get(name)),
                      "–")  # fmt: skip
         factor = f"{found['factor']:.4f}" if found.get("factor") else "–"
-        rate = 2 * each["trials"] / each["cpu_seconds"]
-        kept[each["row"]] = (
-            f"| {each['row']} | {each['claim']} | {each['epsilon']:.4g} | {each['attack']} | "
-            f"{each['trials']:,} | {found['pair']:.3f} | {curve} | {factor} | {rate:,.0f} |"
-        )
-    lines = [*head, *(kept[row] for row in sorted(kept))]
-    page.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n\n" + MARKS[1] + after)
+        rate = 2 * row["trials"] / row["cpu_seconds"]
+        kept[row["row"]] = [
+            str(row["row"]), row["claim"], f"{row['epsilon']:.4g}", row["attack"],
+            f"{row['trials']:,}", f"{found['pair']:.3f}", curve, factor, f"{rate:,.0f}",
+        ]  # fmt: skip
+    with table.open("w", encoding="utf-8", newline="") as out:
+        csv.writer(out, lineterminator="\n").writerows([head, *(kept[row] for row in sorted(kept))])
 
 
 def affordable(claim: AuditTarget, attack: str, seconds: float) -> int:
@@ -291,7 +288,7 @@ def main() -> None:
         million(Path(file), words, float(seconds))
         return
     if "--docs" in sys.argv:
-        documented(*map(Path, sys.argv[sys.argv.index("--docs") + 1 :]))
+        write_rows(*map(Path, sys.argv[sys.argv.index("--docs") + 1 :]))
         return
     # First, because the imports of the others need more memory.
     tightness("gaussian, 10⁶ trials", ONE, "mu", 1_000_000, 0.97)
