@@ -2,19 +2,20 @@
 run.
 
     python benchmarks/analytics.py adult.csv.gz [--seeds 40] [--only WORDS]
-        [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/query-accuracy.md]
+        [--peer PYTHON] [--opendp PYTHON] [--tumult PYTHON] [--docs docs/query-errors.csv]
 
 30,162 records, 30 parties, ε = 0.1, 0.5 and 1. Figures are means over seeds with the half-width of
 a 95 % interval of the mean. The number of seeds is a multiple of the given one: see the last
 column. The server adds the noise. A PYTHON is an environment with diffprivlib and
 "scikit-learn<1.6", with opendp, or with tmlt.analytics and Java 17: see
 `benchmarks/analytics_peers.py`. Parley's noise is seeded, hence repeatable. True values are
-computed from the records (simulation-only). --docs writes the table into the page.
+computed from the records (simulation-only). --docs writes the table as CSV.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import math
@@ -54,8 +55,6 @@ CATEGORIES = [
     "type_employer", "education", "marital", "occupation", "relationship", "race", "sex", "income",
 ]  # fmt: skip
 REPLACE, REMOVE = Neighbouring.REPLACE_ONE, Neighbouring.ADD_OR_REMOVE_ONE
-
-MARKS = "<!-- rows: benchmarks/analytics.py --docs -->\n", "<!-- end of rows -->\n"
 
 
 def schema_of(frame: pl.DataFrame) -> Schema:
@@ -182,22 +181,22 @@ def row_of(name: str, law: str, found: dict[float, list[float]]) -> str:
     return line
 
 
-def documented(page: Path, lines: list[str]) -> None:
-    """Write the lines into a documentation page, between its two marks."""
-    before, rest = page.read_text().split(MARKS[0])
-    after = rest.split(MARKS[1])[1]
-    page.write_text(before + MARKS[0] + "\n" + "\n".join(lines) + "\n\n" + MARKS[1] + after)
+def write_table(path: Path, lines: list[str]) -> None:
+    """Write the lines of a Markdown table as CSV."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    with path.open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([rows[0], *rows[2:]])
 
 
 def main() -> None:
-    """Print the table; with --docs write it into a page, too."""
+    """Print the table; with --docs write it as CSV, too."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("data")
     parser.add_argument("--seeds", type=int, default=40)
     for name, (_, option, _) in PEERS.items():
         parser.add_argument(f"--{option}", metavar="PYTHON", help=f"an environment with {name}")
     parser.add_argument("--only", help="rows whose name has this")
-    parser.add_argument("--docs", type=Path, metavar="PAGE")
+    parser.add_argument("--docs", type=Path, metavar="CSV")
     options = parser.parse_args()
     frame = pl.read_csv(options.data)
     schema = schema_of(frame)
@@ -298,7 +297,8 @@ def main() -> None:
             lines += [row_of(f"{peer}: {name}", "", found) for name, found in figures.items()]
     if options.docs:
         when = f"Measured on {time.strftime('%Y-%m-%d')} in one run, {os.cpu_count()} cores:"
-        documented(options.docs, [*lines, "", f"{when} {', '.join(versions)}."])
+        write_table(options.docs, lines)
+        print(f"{when} {', '.join(versions)}.")
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ refers to the figure that the same sums give without noise and without rounding.
 from __future__ import annotations
 
 import argparse
+import csv
 import math
 import platform
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -62,7 +62,6 @@ MOST_GAUSSIAN = 10.0
 """Largest ε for Gaussian noise. Above it, the sampler's own δ exceeds the release's, so none is
 planned.
 """
-FIRST, LAST = "<!-- rows: benchmarks/interval_coverage.py --docs -->", "<!-- end of rows -->"
 
 Truth = Callable[[Query, RawPartyBlock], np.ndarray]
 
@@ -258,14 +257,11 @@ def rows(draws: int, most: int, kinds: list[str]) -> Iterator[Row]:
                         )  # fmt: skip
 
 
-def table_of(found: list[Row], draws: int, command: str) -> str:
+def table_of(found: list[Row], draws: int) -> list[list[str]]:
     """Return a table with the minimum and the maximum for each kind and distribution, and their
     cases.
     """
-    lines = [
-        "| query | noise | draws | held, least | at | held, most | at | rows |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines = [["query", "noise", "draws", "held, least", "at", "held, most", "at", "rows"]]
     for name, _, _, fewer in CASES:
         for law in ("laplace", "gaussian"):
             own = [each for each in found if (each.kind, each.law) == (name, law) and each.held]
@@ -275,14 +271,12 @@ def table_of(found: list[Row], draws: int, command: str) -> str:
             most = max(own, key=lambda each: max(each.held))
             count = sum(len(each.held) for each in own)
             lines.append(
-                f"| {name} | {law} | {draws // fewer:,} | {100 * min(least.held):.1f} % | "
-                f"{_place(least)} | {100 * max(most.held):.1f} % | {_place(most)} | {count} |"
+                [
+                    *(name, law, f"{draws // fewer:,}", f"{100 * min(least.held):.1f} %"),
+                    *(_place(least), f"{100 * max(most.held):.1f} %", _place(most), str(count)),
+                ]
             )
-    made = (
-        f"Measured on {datetime.now(UTC):%Y-%m-%d} by `{command}` on {platform.machine()}, "
-        f"Python {platform.python_version()}, numpy {version('numpy')}."
-    )
-    return "\n".join([*lines, "", made])
+    return lines
 
 
 def _place(row: Row) -> str:
@@ -294,7 +288,7 @@ if __name__ == "__main__":
     parser.add_argument("--draws", type=int, default=10_000)
     parser.add_argument("--most", type=int, default=RECORDS[-1], help="records at most")
     parser.add_argument("--kind", action="append", default=[], help="only this one")
-    parser.add_argument("--docs", type=Path, help="the page whose table is written")
+    parser.add_argument("--docs", type=Path, help="write the table into this CSV file")
     asked = parser.parse_args()
     found, began = list[Row](), time.monotonic()
     for row in rows(asked.draws, asked.most, asked.kind):
@@ -305,9 +299,12 @@ if __name__ == "__main__":
             f"ε = {row.epsilon:g}: {held}  told {100 * row.told:.0f} %",
             flush=True,
         )
-    given = "".join(f" {each}" for each in sys.argv[1:] if each)
-    text = table_of(found, asked.draws, f"python benchmarks/interval_coverage.py{given}")
-    print(text)
+    table = table_of(found, asked.draws)
+    print("\n".join(" | ".join(line) for line in table))
+    print(
+        f"Measured on {datetime.now(UTC):%Y-%m-%d} on {platform.machine()}, "
+        f"Python {platform.python_version()}, numpy {version('numpy')}."
+    )
     if asked.docs:
-        before, _, rest = asked.docs.read_text().partition(FIRST)
-        asked.docs.write_text(f"{before}{FIRST}\n\n{text}\n\n{LAST}{rest.partition(LAST)[2]}")
+        with asked.docs.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(table)

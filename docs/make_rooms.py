@@ -2,7 +2,7 @@
 
     python docs/make_rooms.py
 
-This writes `docs/rooms.svg` and the table in `docs/rooms.md`. A test compares both with the code. A
+This writes `docs/rooms.svg` and the table `docs/rooms.csv`. A test compares both with the code. A
 node is a sub-package or module directly in a package. An arrow leads from a node to one that it
 imports. The diagram leaves out arrows that follow from others (a → b → c implies a → c). A red
 arrow
@@ -12,6 +12,8 @@ joins nodes that import each other in a circle.
 from __future__ import annotations
 
 import ast
+import csv
+import io
 import math
 import subprocess
 import sys
@@ -30,7 +32,6 @@ PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy"
 WHOLE = frozenset({"secure_agg", "safe_io"})
 """Packages without sub-packages: one node each."""
 
-BEGIN, END = "<!-- rooms: made by docs/make_rooms.py -->", "<!-- end of rooms -->"
 _ROOT = Path(__file__).parents[1]
 
 Edges = dict[str, set[str]]
@@ -87,28 +88,16 @@ def purpose(room: str) -> str:
     return " ".join(text.split("\n\n")[0].split())
 
 
-def table(edges: Edges) -> str:
-    """Return the table in Markdown: a row per node, packages from top to bottom."""
-    lines = ["| room | holds | imports |", "|---|---|---|"]
+def build_table(edges: Edges) -> str:
+    """Return the table as CSV: a row per node, packages from top to bottom."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["folder or module", "contains", "imports"])
     for package in PACKAGES:
         for room in sorted(r for r in edges if package_of(r) == package):
             ordered = sorted(edges[room], key=lambda r: (PACKAGES.index(package_of(r)), r))
-            names = ", ".join(f"`{r}`" for r in ordered) or "—"
-            lines.append(f"| `{room}` | {purpose(room)} | {names} |")
-    return "\n".join(lines)
-
-
-def with_table(page: str, edges: Edges) -> str:
-    """Return `page` with a new table.
-
-    Raises:
-        ValueError: the page has no place for it.
-    """
-    head, begin, rest = page.partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"Expected a page with {BEGIN} and {END}, got one without.")
-    return f"{head}{BEGIN}\n\n{table(edges)}\n\n{END}{tail}"
+            writer.writerow([room, purpose(room), ", ".join(ordered)])
+    return out.getvalue()
 
 
 # --- the diagram -------------------------------------------------------------------------------
@@ -325,8 +314,7 @@ def main() -> None:
     """Write both."""
     edges = rooms()
     (_ROOT / "docs/rooms.svg").write_text(svg(edges), encoding="utf-8")
-    page = _ROOT / "docs/rooms.md"
-    page.write_text(with_table(page.read_text(encoding="utf-8"), edges), encoding="utf-8")
+    (_ROOT / "docs/rooms.csv").write_text(build_table(edges), encoding="utf-8")
 
 
 if __name__ == "__main__":
