@@ -42,7 +42,8 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
     assert "### parley ledger raise" in pages["reference-cli.md"]
     assert "| `--seed` |" in pages["reference-cli.md"]
     assert "| `RUN` | A run's folder. |" in pages["reference-cli.md"]  # arguments have their help
-    assert "|  |" not in pages["reference-cli.md"]
+    for name in ("cli", "metrics"):
+        assert "|  |" not in pages[f"reference-{name}.md"]
 
 
 def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType) -> None:

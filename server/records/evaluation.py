@@ -69,6 +69,10 @@ class ClassifierMetrics(Metrics):
         thresholds: for two labels with probabilities, in rising order; else empty.
         roc: for two labels, from no record predicted positive to all records.
         labels: names of the labels; of two, the positive one is second.
+        records: number of measured records; with noisy counts, an estimate.
+        auc: area under the ROC curve; 0.5 is chance.
+        within: name → interval at the release's confidence, if counts were noisy; None: exact.
+        average_precision: mean precision over all thresholds, weighted by the gain in recall.
         recall, precision: of the decisions; None if the denominator is 0.
         log_loss, brier, calibration: of probabilities; None and empty if there are only scores.
         confusion: records by true label (row) and predicted label (column).
@@ -113,7 +117,13 @@ class ClassifierMetrics(Metrics):
 
 
 class RegressionMetrics(JsonRecord):
-    """Metrics of a regression, in units of the scaled target, which is in [−1, 1]."""
+    """Metrics of a regression, in units of the scaled target, which is in [−1, 1].
+
+    Attributes:
+        records: number of measured records.
+        rmse: root of the mean squared error.
+        r2: share of the target's variance that the model explains; None if all targets are equal.
+    """
 
     records: int
     rmse: float

@@ -40,9 +40,16 @@ class RoundLine(JsonRecord):
     A number that an algorithm releases in addition to its model has its own key.
 
     Attributes:
+        round: number of the round, from 1.
+        guarantees: ε after this round, one entry for each privacy unit of the job.
+        parties: numbers of parties: asked, answered, declined, dropped and summed.
+        bytes_up, bytes_down: bytes from all parties to the server, and from it to all parties.
+        seconds: time of the round.
+        stage_seconds: time of each of the `stages`, if parties are real.
+        clipped_fraction: share of gradients that were clipped, if the job releases it.
         absent: names of the parties that are not in the sum, if they are real.
         reasons: reason class → number of parties that declined for it.
-        stages: sequential exchanges; `stage_seconds` has the time of each, if parties are real.
+        stages: number of exchanges in sequence.
         simulation_only: loss and accuracy, if the round was evaluated; None: not finite.
     """
 
