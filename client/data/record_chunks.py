@@ -80,8 +80,13 @@ def compute_core_ranges(rows: int, *, min_rows: int, max_rows: int) -> list[tupl
 
 def compute_row_ranges(values: NDArray[np.floating]) -> list[tuple[int, int]]:
     """Return row ranges of an array that fit in a core's own cache."""
-    rows = max(_ROWS_BYTES * len(values) // max(values.nbytes, 1), 1)
-    return [(at, min(at + rows, len(values))) for at in range(0, len(values), rows)]
+    return compute_byte_ranges(len(values), values.nbytes // max(len(values), 1))
+
+
+def compute_byte_ranges(rows: int, row_bytes: int) -> list[tuple[int, int]]:
+    """Return ranges of `rows` rows of `row_bytes` each that fit in a core's own cache."""
+    step = max(_ROWS_BYTES // max(row_bytes, 1), 1)
+    return [(at, min(at + step, rows)) for at in range(0, rows, step)]
 
 
 def map_chunks(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]) -> list[_T]:

@@ -34,6 +34,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from parley.client.dp_sgd.parallel_passes import limit_torch_threads
 from parley.client.dp_sgd.poisson_batches import PERIODS, PassLayout
 from parley.client.dp_sgd.torch_clipping import compute_record_gradients
 from parley.client.models.network_trials import add_trial_labels, build_trial_rows, move_near_start
@@ -75,16 +76,19 @@ def find_layout(network: Network, widths: tuple[int, ...]) -> PassLayout:
             separate with them.
     """
     known = _get_cached_layouts(network)
-    key = (widths, network.dtype, str(network.device), torch.get_num_threads())
-    if key not in known:
-        x, y = _build_trial_records(network, 2 * max(*widths, 64))
+    with limit_torch_threads(network):
+        key = (widths, network.dtype, str(network.device), torch.get_num_threads())
+        if key not in known:
+            x, y = _build_trial_records(network, 2 * max(*widths, 64))
 
-        def gradients(rows: list[int]) -> Rows:
-            return compute_record_gradients(network.module, x[rows], y[rows], losses=network.losses)
+            def gradients(rows: list[int]) -> Rows:
+                return compute_record_gradients(
+                    network.module, x[rows], y[rows], losses=network.losses
+                )
 
-        with move_near_start(network):
-            known[key] = _choose_layout(gradients, widths)
-    return known[key]
+            with move_near_start(network):
+                known[key] = _choose_layout(gradients, widths)
+        return known[key]
 
 
 def _choose_layout(gradients: Callable[[list[int]], Rows], widths: tuple[int, ...]) -> PassLayout:

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from parley.client.data.record_chunks import compute_byte_ranges
 from parley.client.dp_sgd.device_clipping import sum_clipped_rows
 from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.training_settings import EXACT, VMAP
@@ -72,10 +73,15 @@ def compute_record_gradients(
 ) -> NDArray[np.float64]:
     """Return `[b, d]` each record's gradient, in the order of `get_trainable`."""
     gradients = _compute_gradients(network, x, y, losses)
-    found, at = np.empty((len(x), sum(p[0].numel() for p in gradients))), 0
+    return _join_rows([gradient.cpu() for gradient in gradients], 0, len(x))
+
+
+def _join_rows(gradients: list[Tensor], first: int, last: int) -> NDArray[np.float64]:
+    """Return `[last − first, d]` records' gradients in float64."""
+    found, at = np.empty((last - first, sum(p[0].numel() for p in gradients))), 0
     for gradient in gradients:
         end = at + gradient[0].numel()
-        found[:, at:end] = gradient.reshape(len(x), -1).cpu().numpy()
+        found[:, at:end] = gradient[first:last].reshape(last - first, -1).numpy()
         at = end
     return found
 
@@ -110,20 +116,25 @@ def compute_clipped_sum(
     Args:
         is_record: `[b]` flags of records; other rows are only padding. None: all are records.
     """
+    gradients = _compute_gradients(network, x, y, losses)
     if x.device.type != "cpu":
-        gradients = _compute_gradients(network, x, y, losses)
         on_device = torch.cat(
             [gradient.reshape(len(x), -1).double() for gradient in gradients], dim=1
         )
         weights = torch.ones(len(x)) if is_record is None else torch.as_tensor(is_record)
         total, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
         return total.cpu().numpy(), found.cpu().numpy()
-    rows = compute_record_gradients(network, x, y, losses=losses)
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = np.linalg.norm(rows, axis=1)
-    clip_rows(rows, clip)
-    # Exact: whole numbers of one unit, none above 2²⁶.
-    return (np.ones(len(rows)) if is_record is None else is_record.astype(float)) @ rows, norms
+    dimension = sum(gradient[0].numel() for gradient in gradients)
+    total, norms = np.zeros(dimension), np.empty(len(x))
+    counted = np.ones(len(x)) if is_record is None else is_record.astype(float)
+    # In pieces that stay in the cache: no float64 copy of all gradients is made.
+    for first, last in compute_byte_ranges(len(x), 8 * dimension):
+        rows = _join_rows(gradients, first, last)
+        with np.errstate(over="ignore", invalid="ignore"):
+            norms[first:last] = np.linalg.norm(rows, axis=1)
+        clip_rows(rows, clip)
+        total += counted[first:last] @ rows  # exact: whole numbers of one unit, none above 2²⁶
+    return total, norms
 
 
 def compute_plain_sum(

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from parley.client.dp_sgd.drawn_batch import SampledBatch
+from parley.client.dp_sgd.parallel_passes import map_passes
 from parley.client.dp_sgd.poisson_batches import PassLayout
 from parley.client.dp_sgd.torch_clipping import compute_clipped_sum, compute_plain_sum
 from parley.client.dp_sgd.training_settings import LocalTraining
@@ -40,20 +41,34 @@ def compute_torch_sums(
     (holds,) = layout.assign_rows(classes, batch.owners, min_chunks=min_chunks)
     total = torch.zeros((1, network.dimension), dtype=torch.float64, device=network.device)
     signs = torch.zeros(1, dtype=torch.float64, device=network.device)
-    for at in range(0, len(holds), layout.width):
-        rows, there = batch.find_positions(holds[None, at : at + layout.width])
-        x, y = batch.lookup(rows.ravel())
-        mask = network.to_tensor(there.ravel())
-        if training.clip_norm is None:
-            total += compute_plain_sum(network.module, x, y, mask, losses=network.losses)
-            continue
-        # New memory: an address within a larger tensor may have another alignment.
-        found, norms = compute_clipped_sum(
-            network.module, x.clone(), y, training.clip_norm, there[0], losses=network.losses
-        )
-        total += torch.as_tensor(found, device=network.device)
-        if training.clipped_share:
-            signs += float(np.where(norms <= training.clip_norm, -1, 1) @ there[0])
+    passes = [holds[None, at : at + layout.width] for at in range(0, len(holds), layout.width)]
+    if training.clip_norm is None:
+        for assigned in passes:
+            rows, there = batch.find_positions(assigned)
+            mask = network.to_tensor(there.ravel())
+            total += compute_plain_sum(
+                network.module, *batch.lookup(rows.ravel()), mask, losses=network.losses
+            )
+        return total, signs
+    clip = training.clip_norm
+
+    def add_up(module: nn.Module, begin: int, end: int) -> tuple[NDArray[np.float64], float]:
+        found, above = np.zeros(network.dimension), 0.0
+        for assigned in passes[begin:end]:
+            rows, there = batch.find_positions(assigned)
+            x, y = batch.lookup(rows.ravel())
+            # New memory: an address within a larger tensor may have another alignment.
+            sums, norms = compute_clipped_sum(
+                module, x.clone(), y, clip, there[0], losses=network.losses
+            )
+            found += sums
+            if training.clipped_share:
+                above += float(np.where(norms <= clip, -1, 1) @ there[0])
+        return found, above
+
+    for found, above in map_passes(network, len(passes), layout.width, add_up):
+        total += torch.as_tensor(found, device=network.device)  # exact, in any order
+        signs += above
     return total, signs
 
 
