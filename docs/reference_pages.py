@@ -331,9 +331,11 @@ def _build_record_table(record: type[BaseModel]) -> str:
 
 
 def _parse_attributes(record: type[BaseModel]) -> dict[str, str]:
-    """Return the meanings that a class's docstring lists under "Attributes:"."""
-    _, _, listed = (record.__doc__ or "").partition("Attributes:\n")
-    entries = re.findall(r"^ {8}(\S[^:]*): (.*(?:\n {12}.*)*)", listed, re.MULTILINE)
+    """Return the meanings that docstrings of a class and its bases list under "Attributes:"."""
+    entries = []
+    for each in reversed(record.__mro__):
+        _, _, listed = (each.__doc__ or "").partition("Attributes:\n")
+        entries += re.findall(r"^ {8}(\S[^:]*): (.*(?:\n {12}.*)*)", listed, re.MULTILINE)
     return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
 

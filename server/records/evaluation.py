@@ -16,7 +16,11 @@ Number = int | float
 
 
 class Metrics(JsonRecord):
-    """Base of metrics; `within`: name → interval at the release's confidence; None: exact."""
+    """Base of metrics.
+
+    Attributes:
+        within: name → interval at the release's confidence, if counts were noisy; None: exact.
+    """
 
     within: dict[str, Interval] | None = None
 
@@ -71,7 +75,6 @@ class ClassifierMetrics(Metrics):
         labels: names of the labels; of two, the positive one is second.
         records: number of measured records; with noisy counts, an estimate.
         auc: area under the ROC curve; 0.5 is chance.
-        within: name → interval at the release's confidence, if counts were noisy; None: exact.
         average_precision: mean precision over all thresholds, weighted by the gain in recall.
         recall, precision: of the decisions; None if the denominator is 0.
         log_loss, brier, calibration: of probabilities; None and empty if there are only scores.
