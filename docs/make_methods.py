@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import csv
 import math
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import vl_convert
 
 DOCS = Path(__file__).parent
 COMPARED = (("3", "5"), ("4", "5"), ("6", "5"), ("7", "10"), ("5", "10"), ("9", "10"), ("10", "8"))
@@ -35,8 +35,8 @@ class Shown:
     """Contents of a part of the page in addition to the excess loss.
 
     Attributes:
-        measure: a column of `summary.csv`.
-        word: name of that column on the page.
+        measure: a metric of `summary.csv`.
+        word: name of that metric on the page.
         at: values of ε in the table.
         figures: names of the sweep's figures on the page.
     """
@@ -66,7 +66,7 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     """
     if name not in PARTS:
         raise SystemExit(f"Expected NAME=FOLDER with a name of {', '.join(PARTS)}, got {name!r}.")
-    shown, rows = PARTS[name], pl.read_csv(folder / "summary.csv").to_dicts()
+    shown, rows = PARTS[name], _read_cells(folder / "summary.csv")
     if missing := [row for row in rows if row["failed"] or row["status"] != "complete"]:
         raise SystemExit(f"Expected a whole sweep in {folder}, got {len(missing)} faulty cells.")
     written = datetime.fromtimestamp((folder / "summary.csv").stat().st_mtime, UTC)
@@ -84,7 +84,19 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     _write_csv(docs / f"methods-{name}.csv", rows, shown)
     for figure in shown.figures:
         target = docs / f"methods-{name}-{figure.replace('_', '-')}.svg"
-        shutil.copyfile(folder / "figures" / f"{figure}.svg", target)
+        spec = (folder / "figures" / f"{figure}.vl.json").read_text(encoding="utf-8")
+        target.write_text(vl_convert.vegalite_to_svg(spec, allowed_base_urls=[]), encoding="utf-8")
+
+
+def _read_cells(path: Path) -> list[Row]:
+    """Return a row per cell, with each metric's mean and half-width under its name."""
+    cells: dict[tuple[Any, ...], Row] = {}
+    for row in pl.read_csv(path, infer_schema_length=None).to_dicts():
+        place = row["method"], row["parties.count"], row["privacy.epsilon"]
+        cell = cells.setdefault(place, {**row, "epsilon": row["epsilon_charged"]})
+        cell[row["metric"]] = row["mean"]
+        cell[f"{row['metric']} ±95 %"] = row["half_width_95"]
+    return list(cells.values())
 
 
 def _tables(rows: Sequence[Row], shown: Shown) -> Iterator[str]:

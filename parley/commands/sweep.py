@@ -45,7 +45,7 @@ def run_sweep_command(
     metric: Annotated[
         str | None,
         typer.Option(
-            help="Figure in the table: accuracy, auc, r2, loss, excess_loss (default: "
+            help="Figure in the tables: accuracy, auc, r2, loss, excess_loss (default: "
             "accuracy or r2)."
         ),
     ] = None,
@@ -88,6 +88,7 @@ def run_sweep_command(
             values=values,
             workers=workers,
             most=None if yes else 10_000,
+            metric=metric,
             observe=observe,
         )
     except KeyboardInterrupt:
@@ -100,7 +101,7 @@ def run_sweep_command(
     if terminal and not quiet:
         typer.echo("", err=True)
     if not verbose:
-        for line in result.list_lines(metric):
+        for line in result.list_lines():
             typer.echo(to_one_line(line))
     _print_outcome(result, verbose=verbose)
 
@@ -110,6 +111,8 @@ def _print_outcome(result: SweepResult, *, verbose: bool) -> None:
     runs = f"{len(result.rows)} {format_noun(len(result.rows), 'run')}"
     if verbose:
         typer.echo(f"{result.page}: {runs}, simulation only. {result.cost}")
+        for note in result.notes:
+            typer.echo(to_one_line(f"Note: {note}"))
     for error in result.errors:
         typer.echo(to_one_line(f"✗ {error}"), err=True)
     if result.errors:

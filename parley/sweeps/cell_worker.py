@@ -59,23 +59,27 @@ _MAX_WORLDS = 4
 
 
 def begin_process() -> None:
-    """Prepare this process as a worker of a sweep: the sweep handles Ctrl-C, not the worker.
-
-    Each warning is printed once, however many cells cause it.
-    """
+    """Prepare this process as a worker of a sweep: the sweep handles Ctrl-C, not the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     guard_streams()
-    said: set[str] = set()
 
-    def new(record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        known = text in said
-        said.add(text)
-        return not known
 
-    handler = logging.StreamHandler()
-    handler.addFilter(new)
-    logging.getLogger("parley").addHandler(handler)
+class _WarningList(logging.Handler):
+    """Warnings of a run, which the sweep shows once below its table."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+    def __enter__(self) -> _WarningList:
+        logging.getLogger("parley").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("parley").removeHandler(self)
 
 
 def run_cell(task: CellTask) -> Row:
@@ -86,11 +90,16 @@ def run_cell(task: CellTask) -> Row:
     task.folder.mkdir(parents=True)
     run = task.folder / "run"
     try:
-        result = simulate(
-            task.job, out=run, version=__version__, load=lambda job: _load_world(job, task.prepared)
-        )
+        with _WarningList() as warned:
+            result = simulate(
+                task.job,
+                out=run,
+                version=__version__,
+                load=lambda job: _load_world(job, task.prepared),
+            )
         row |= _collect_metrics(result.summary) | {
-            "spent": _load_charges(run, result.summary.run_id)
+            "spent": _load_charges(run, result.summary.run_id),
+            "warnings": warned.texts,
         }
         if task.aggregated:
             row |= _compute_aggregated(task.job, task.prepared)
@@ -162,6 +171,11 @@ def _collect_metrics(summary: RunSummary) -> Row:
     figures = {
         "status": summary.status,
         "error": summary.reason,
+        "model": summary.model,
+        "algorithm": summary.algorithm,
+        "parties": summary.parties,
+        "records": sum(summary.records_by_party) or None,
+        "epsilon_budget": of.epsilon_budget,
         "epsilon": of.epsilon,
         "delta": of.delta,
         "assumptions": list(of.assumptions or ()),

@@ -45,6 +45,7 @@ def sweep(
     out: str | Path | None = None,
     workers: int | None = None,
     most: int | None = MAX_CELLS,
+    metric: str | None = None,
     observe: Callable[[SweepProgress], None] = lambda progress: None,
 ) -> SweepResult:
     """Run a job over a grid of its keys, as simulations; return means with intervals.
@@ -64,6 +65,7 @@ def sweep(
         out: folder of the results; default one in `sweeps`, by the content of the call.
         workers: number of processes; default one per core.
         most: most cells; None for any number.
+        metric: the one in the tables, such as "auc"; default accuracy, R² or loss.
         observe: called after every cell.
 
     Raises:
@@ -72,7 +74,7 @@ def sweep(
     if over is None and methods is None:
         if not isinstance(base, str | Path):
             raise JobError('Expected over= with values, such as over={"epsilon": [0.5, 1, 2]}.')
-        return run_sweep(base, out=out, workers=workers, most=most, observe=observe)
+        return run_sweep(base, out=out, workers=workers, most=most, metric=metric, observe=observe)
     if model is not None and not isinstance(model, str):
         raise JobError(
             "Expected the model's name in a sweep, whose cells run in other processes, got an "
@@ -92,7 +94,7 @@ def sweep(
     if request.data is not None:
         tree.setdefault("data", {}).update(_store_records(request, folder))
     described = build_sweep({**tree, "sweep": table}, source="parley.sweep", max_cells=most)
-    return run_sweep_cells(described, folder, workers=workers, observe=observe)
+    return run_sweep_cells(described, folder, workers=workers, metric=metric, observe=observe)
 
 
 def _store_records(request: RunRequest, folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ Repetitions differ in their noise. The split differs too if `data.seed` is swept
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -35,6 +36,8 @@ FIGURES = (
     "aggregated_excess_loss",
 )
 """Metrics with means, all measured in simulations."""
+
+_RUN_METRICS = (*FIGURES, "recall", "precision", "majority_accuracy")
 
 HALF_WIDTH = "{} ±95 %"
 """Suffix of the name of a metric's half-width."""
@@ -67,7 +70,7 @@ def _summarise_cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
         "delta": max((row["delta"] for row in good), default=None),
         "assumptions": format_assumptions(good),
     }
-    runs = 0
+    counts = {}
     for name in FIGURES:
         values = np.array([row[name] for row in good if row.get(name) is not None], dtype=float)
         count = len(values)
@@ -76,9 +79,15 @@ def _summarise_cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
         cell[HALF_WIDTH.format(name)] = (
             None if spread is None else float(t.ppf(0.975, count - 1)) * spread
         )
-        runs = max(runs, count)
+        counts[name] = count
     status = found.pop() if len(found) == 1 else "mixed" if found else "failed"
-    return cell | {"runs": runs, "failed": len(rows) - len(good), "status": status}
+    runs = max(counts.values())
+    return cell | {
+        "runs": runs,
+        "counts": counts,
+        "failed": len(rows) - len(good),
+        "status": status,
+    }
 
 
 def format_assumptions(rows: Sequence[Row]) -> str:
@@ -113,12 +122,70 @@ def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:
 
 
 def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> None:
-    """Write `results.parquet` (a row per run) and `summary.csv` (a row per cell)."""
-    plain = [{name: value for name, value in row.items() if name != "spent"} for row in rows]
-    plain = [row | {"assumptions": format_assumptions([row])} for row in plain]
-    _build_frame(plain).write_parquet(folder / "results.parquet")
-    cells = [cell.pop("values") | cell for cell in summarise_rows(rows, axes)]
-    escape_formulas(_build_frame(cells)).write_csv(folder / "summary.csv")
+    """Write `results.csv` (a row per run) and `summary.csv` (a row per cell and metric)."""
+    runs = [_build_run(row, axes, folder) for row in rows]
+    means = [mean for cell in summarise_rows(rows, axes) for mean in _list_means(cell)]
+    measured = {mean["metric"] for mean in means if mean["runs"]}
+    for name, table in (
+        ("results.csv", runs),
+        ("summary.csv", [mean for mean in means if mean["metric"] in measured] or means),
+    ):
+        escape_formulas(_build_frame(table)).write_csv(folder / name)
+
+
+def _build_run(row: Row, axes: Sequence[str], folder: Path) -> Row:
+    """Return the columns of `results.csv` for a run."""
+    place = row.get("folder")
+    return {
+        **{axis: row.get(axis) for axis in axes},
+        **{name: row.get(name) for name in ("model", "algorithm", "parties", "records")},
+        **{name: row.get(name) for name in ("unit", "neighbouring", "adversary")},
+        "epsilon_budget": row.get("epsilon_budget"),
+        "epsilon_charged": row.get("epsilon"),
+        "delta": row.get("delta"),
+        "assumptions": format_assumptions([row]),
+        "seed": row.get("repetition"),
+        **{name: row.get(name) for name in _RUN_METRICS},
+        "simulation_only": True,
+        "rounds": row.get("rounds_done"),
+        "seconds": row.get("seconds"),
+        "status": row["status"],
+        "error": row.get("error", ""),
+        "run": None if place is None else os.path.relpath(place, folder),
+    }
+
+
+def _list_means(cell: Row) -> list[Row]:
+    """Return the rows of `summary.csv` for a cell."""
+    return [
+        {
+            **cell["values"],
+            "epsilon_charged": cell["epsilon"],
+            "delta": cell["delta"],
+            "metric": name,
+            "mean": cell[name],
+            "half_width_95": cell[HALF_WIDTH.format(name)],
+            "runs": cell["counts"][name],
+            "failed": cell["failed"],
+            "status": cell["status"],
+            "assumptions": cell["assumptions"],
+        }
+        for name in FIGURES
+    ]
+
+
+def format_cell_label(cell: Row, axes: Sequence[str]) -> str:
+    """Return a cell's position on some axes, in words.
+
+    >>> cell = {"values": {"method": "a", "parties.count": 5}}
+    >>> format_cell_label(cell, ["method", "parties.count"])
+    'a · 5 parties'
+    """
+    words = {"method": "{}", "parties.count": "{} parties", "privacy.epsilon": "ε = {}"}
+    return " · ".join(
+        words.get(axis, axis.rpartition(".")[2] + " {}").format(cell["values"][axis])
+        for axis in axes
+    )
 
 
 def _build_frame(rows: Sequence[Row]) -> pl.DataFrame:

@@ -22,21 +22,30 @@ from typing import Any
 
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import SchemaError
+from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import build_report_frame
-from parley.server.records.short_layout import Row, format_rows
+from parley.server.records.short_layout import MAX_LINES, Row, format_rows
 from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared_data import compute_data_key
 from parley.simulations.data.row_cache import cache_rows_at, find_shared_path
 from parley.sweeps.cell_worker import CellTask, begin_process, read_row, run_cell
+from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_cells import MAX_CELLS, Sweep, SweepCell, load_sweep
 from parley.sweeps.sweep_figures import draw_figures
 from parley.sweeps.sweep_page import format_total_cost, write_page
 from parley.sweeps.sweep_results import Row as ResultRow
 from parley.sweeps.sweep_results import summarise_rows, write_results
-from parley.sweeps.sweep_table import build_columns, choose_metric, format_table
+from parley.sweeps.sweep_table import (
+    build_columns,
+    build_grid,
+    check_metric,
+    choose_metric,
+    format_table,
+)
+from parley.version import __version__
 
 _MAX_FOLDER = 60
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
@@ -228,7 +237,8 @@ def _limit_threads() -> Iterator[None]:
 class SweepResult:
     """Result of a sweep: folder, page, a row per run, and the cost of all runs on real records.
 
-    `errors` lists each error of the failed cells once.
+    `errors` lists each error of the failed cells once. `metric` is the one of the tables; None for
+    accuracy, R² or loss.
     """
 
     folder: Path
@@ -237,22 +247,36 @@ class SweepResult:
     cost: str
     errors: tuple[str, ...]
     axes: tuple[str, ...] = ()
+    metric: str | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Warnings of the runs, each once."""
+        return tuple(dict.fromkeys(text for row in self.rows for text in row.get("warnings", ())))
 
     @property
     def table(self) -> dict[str, list[Any]]:
         """Means and half-widths per cell, a list per column: `pandas.DataFrame(result.table)`."""
         return build_columns(self.rows, self.axes)
 
-    def list_lines(self, metric: str | None = None) -> list[str]:
+    def list_lines(self) -> list[str]:
         """Return at most 15 lines: a table of one metric, and where the rest is."""
-        shown = choose_metric(self.rows, metric)
+        shown = choose_metric(self.rows, self.metric)
         seeds = "" if not self.rows else f"{shown}, mean ± 95% over repetitions, simulation only"
-        footer = [
-            Row("", seeds),
-            Row("Noise", "drawn from seeds: it protects nobody (-v: cost on real records)"),
-            Row("Saved", f"{self.folder} ({self.page.name}, summary.csv, figures/)", whole=True),
+        files = f"{self.page.name}, results.csv, results.tex, figures/"
+        footer = format_rows(
+            [
+                Row("", seeds),
+                Row("Noise", "drawn from seeds: it protects nobody (-v: cost on real records)"),
+                *(Row("Note", text, rank=1) for text in self.notes[:1]),
+                Row("Saved", f"{self.folder} ({files})", whole=True),
+            ]
+        )
+        grid = build_grid(self.rows, self.axes)
+        return [
+            *format_table(grid, self.rows, shown, max_lines=MAX_LINES - len(footer)),
+            *footer,
         ]
-        return [*format_table(self.rows, self.axes, shown), *format_rows(footer)]
 
     def __repr__(self) -> str:
         ended = sum(row["status"] != "failed" for row in self.rows)
@@ -276,6 +300,7 @@ def run_sweep(
     values: Mapping[str, Any] = MappingProxyType({}),
     workers: int | None = None,
     most: int | None = MAX_CELLS,
+    metric: str | None = None,
     observe: Callable[[SweepProgress], None] = lambda progress: None,
 ) -> SweepResult:
     """Run the unfinished cells of a sweep file, and write results, figures and page.
@@ -286,6 +311,7 @@ def run_sweep(
         values: the same by dotted key.
         workers: processes; default one per core that this process may use.
         most: maximum number of cells; None for any number.
+        metric: the one in the tables, such as "auc"; default accuracy, R² or loss.
         observe: called after every cell.
 
     Raises:
@@ -295,7 +321,9 @@ def run_sweep(
     path = Path(file)
     sweep = load_sweep(path, overrides=overrides, values=values, max_cells=most)
     folder = Path(out) if out is not None else Path("sweeps") / path.stem
-    return run_sweep_cells(sweep, folder, title=path.stem, workers=workers, observe=observe)
+    return run_sweep_cells(
+        sweep, folder, title=path.stem, workers=workers, metric=metric, observe=observe
+    )
 
 
 def run_sweep_cells(
@@ -304,13 +332,27 @@ def run_sweep_cells(
     *,
     title: str = "sweep",
     workers: int | None = None,
+    metric: str | None = None,
     observe: Callable[[SweepProgress], None] = lambda progress: None,
 ) -> SweepResult:
-    """Run a sweep's cells and write its results, figures and page into the folder."""
+    """Run a sweep's cells and write its results, tables, figures and page into the folder.
+
+    Raises:
+        JobError: no such metric.
+    """
+    check_metric(metric)
     folder.mkdir(parents=True, exist_ok=True)
     cores = len(os.sched_getaffinity(0))
     rows = run_cells(sweep, folder, workers=workers or cores, observe=observe)
     write_results(rows, sweep.axes, folder)
+    table = format_latex_table(
+        build_grid(rows, sweep.axes),
+        rows,
+        choose_metric(rows, metric),
+        title=title,
+        version=__version__,
+    )
+    write_file(folder / "results.tex", table)
     figures = draw_figures(
         summarise_rows(rows, sweep.axes), folder / "figures", non_private=sweep.non_private
     )
@@ -321,6 +363,7 @@ def run_sweep_cells(
         page=page,
         rows=rows,
         axes=sweep.axes,
+        metric=metric,
         cost=format_total_cost(rows),
         errors=tuple(dict.fromkeys(failed)),
     )

@@ -1,14 +1,27 @@
-"""A sweep as a table of means: columns for a program, and at most 15 lines for a terminal."""
+"""A sweep as a table of means: columns for a program, and at most 15 lines for a terminal.
+
+`TableGrid` is the table that terminal and LaTeX show: ε, if it is swept, from left to right, and
+all other axes from top to bottom.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
+from parley.server.jobs.section_base import JobError
 from parley.server.records.short_layout import MAX_LINES, WIDTH
-from parley.sweeps.sweep_results import FIGURES, HALF_WIDTH, Row, summarise_rows
+from parley.sweeps.sweep_results import (
+    FIGURES,
+    HALF_WIDTH,
+    Row,
+    format_cell_label,
+    summarise_rows,
+)
 
-_EPSILON = "privacy.epsilon"
+EPSILON = "privacy.epsilon"
 _LABEL_WIDTH, _CELL_WIDTH = 26, 18
 _FOOTER_LINES = 4
 
@@ -30,6 +43,15 @@ def build_columns(rows: Sequence[Row], axes: Sequence[str]) -> dict[str, list[An
     }
 
 
+def check_metric(metric: str | None) -> None:
+    """Raise JobError if there is no such metric."""
+    if metric is not None and metric not in FIGURES:
+        begins = [name for name in FIGURES if name.startswith(metric)]
+        near = begins or get_close_matches(metric, FIGURES, n=1)
+        hint = f"Did you mean {near[0]}?" if near else f"Expected one of {', '.join(FIGURES)}."
+        raise JobError(f"Unknown metric {metric}. {hint}")
+
+
 def choose_metric(rows: Sequence[Row], metric: str | None = None) -> str:
     """Return the figure that a table shows: the asked one, accuracy, R² or the loss."""
     names = [metric] if metric else ["accuracy", "r2", "loss"]
@@ -37,36 +59,78 @@ def choose_metric(rows: Sequence[Row], metric: str | None = None) -> str:
     return next(known, names[-1])
 
 
-def format_table(rows: Sequence[Row], axes: Sequence[str], metric: str) -> list[str]:
-    """Return a table of the metric's means with 95 % intervals: ε, if it is swept, from left to
-    right, all other axes from top to bottom.
+@dataclass(frozen=True, kw_only=True)
+class TableGrid:
+    """A sweep as a table.
+
+    Attributes:
+        across: the axis from left to right; empty: there is none.
+        down: the axes from top to bottom that have several values.
+        labels, heads: names of rows and columns.
+        cells: (label, head) → cell.
     """
-    across = _EPSILON if _EPSILON in axes else axes[-1] if axes else ""
-    down = [axis for axis in axes if axis != across]
+
+    across: str
+    down: tuple[str, ...]
+    labels: tuple[str, ...]
+    heads: tuple[str, ...]
+    cells: Mapping[tuple[str, str], Row]
+
+    def list_baselines(self, metric: str) -> list[float | None]:
+        """Return the non-private model's figure per column; empty if it was not measured."""
+        found = [self._find_baseline(head, f"baseline_{metric}") for head in self.heads]
+        return found if any(value is not None for value in found) else []
+
+    def _find_baseline(self, head: str, name: str) -> float | None:
+        cells = (self.cells.get((label, head), {}) for label in self.labels)
+        return next((cell[name] for cell in cells if cell.get(name) is not None), None)
+
+
+def build_grid(rows: Sequence[Row], axes: Sequence[str]) -> TableGrid:
+    """Return the table of all runs."""
+    summarised = summarise_rows(rows, axes)
+    across = EPSILON if EPSILON in axes else axes[-1] if axes else ""
+    down = tuple(
+        axis
+        for axis in axes
+        if axis != across and len({repr(cell["values"][axis]) for cell in summarised}) > 1
+    )
     cells = {
-        (_format_label(cell, down), str(cell["values"].get(across, ""))): cell
-        for cell in summarise_rows(rows, axes)
+        (format_cell_label(cell, down) or "with privacy", str(cell["values"].get(across, ""))): cell
+        for cell in summarised
     }
-    labels = list(dict.fromkeys(label for label, _ in cells))
-    heads = list(dict.fromkeys(head for _, head in cells))
+    return TableGrid(
+        across=across,
+        down=down,
+        labels=tuple(dict.fromkeys(label for label, _ in cells)),
+        heads=tuple(dict.fromkeys(head for _, head in cells)),
+        cells=cells,
+    )
+
+
+def format_table(
+    grid: TableGrid, rows: Sequence[Row], metric: str, *, max_lines: int = MAX_LINES - _FOOTER_LINES
+) -> list[str]:
+    """Return the lines of a table of the metric's means with 95 % intervals, for a terminal."""
     fits = (WIDTH - _LABEL_WIDTH) // _CELL_WIDTH
-    shown_heads = heads[:fits]
+    heads = grid.heads[:fits]
     ended = sum(row["status"] != "failed" for row in rows)
     lines = [
         _format_line(
-            f"{ended} of {len(rows)} runs", [_format_head(across, head) for head in shown_heads]
+            f"{ended} of {len(rows)} runs", [_format_head(grid.across, head) for head in heads]
         )
     ]
-    room = MAX_LINES - _FOOTER_LINES - 2
-    kept = labels if len(labels) <= room else labels[: room - 1]
+    room = max_lines - 2
+    kept = grid.labels if len(grid.labels) <= room else grid.labels[: room - 1]
     for label in kept:
-        texts = [_format_mean(cells.get((label, head)), metric) for head in shown_heads]
+        texts = [_format_mean(grid.cells.get((label, head)), metric) for head in heads]
         lines.append(_format_line(label, texts))
-    if len(kept) < len(labels):
-        lines.append(f"… and {len(labels) - len(kept)} more rows in summary.csv")
-    if baseline := _list_baselines(cells, labels, shown_heads, metric):
-        lines.append(_format_line("without privacy", baseline))
-    if len(shown_heads) < len(heads):
+    if len(kept) < len(grid.labels):
+        lines.append(f"… and {len(grid.labels) - len(kept)} more rows in results.tex")
+    if baselines := grid.list_baselines(metric)[:fits]:
+        texts = ["" if value is None else f"{value:.3f}" for value in baselines]
+        lines.append(_format_line("without privacy", texts))
+    if len(heads) < len(grid.heads):
         lines[0] = f"{lines[0]}  …"
     return lines
 
@@ -74,7 +138,7 @@ def format_table(rows: Sequence[Row], axes: Sequence[str], metric: str) -> list[
 def _format_head(axis: str, value: str) -> str:
     if not axis:
         return ""
-    return f"{'ε' if axis == _EPSILON else axis.rpartition('.')[2]} = {value}"
+    return f"{'ε' if axis == EPSILON else axis.rpartition('.')[2]} = {value}"
 
 
 def _format_line(label: str, texts: Sequence[str]) -> str:
@@ -82,29 +146,10 @@ def _format_line(label: str, texts: Sequence[str]) -> str:
     return f"{label[: _LABEL_WIDTH - 1]:<{_LABEL_WIDTH}}{cells}".rstrip()[:WIDTH]
 
 
-def _format_label(cell: Row, axes: Sequence[str]) -> str:
-    return " ".join(str(cell["values"][axis]) for axis in axes) or "all"
-
-
 def _format_mean(cell: Row | None, metric: str) -> str:
     if cell is None:
         return ""
     if cell.get(metric) is None:
-        return "failed"
+        return "failed" if cell["failed"] else "–"
     half = cell.get(HALF_WIDTH.format(metric))
     return f"{cell[metric]:.3f}" + ("" if half is None else f" ± {half:.3f}")
-
-
-def _list_baselines(
-    cells: dict[tuple[str, str], Row], labels: Sequence[str], heads: Sequence[str], metric: str
-) -> list[str]:
-    """Return the non-private model's figure per column; empty if it was not measured."""
-    found = []
-    for head in heads:
-        values = [
-            cell[f"baseline_{metric}"]
-            for label in labels
-            if (cell := cells.get((label, head))) and cell.get(f"baseline_{metric}") is not None
-        ]
-        found.append(f"{values[0]:.3f}" if values else "")
-    return found if any(found) else []

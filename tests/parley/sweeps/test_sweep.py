@@ -17,6 +17,7 @@ from parley.simulations.data.experiment import build_experiment, load_experiment
 from parley.simulations.data.prepared_data import PreparedData, compute_data_key
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps import cell_worker, sweep_runner
+from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_cells import build_sweep, load_sweep
 from parley.sweeps.sweep_figures import draw_figures
 from parley.sweeps.sweep_page import (
@@ -28,6 +29,7 @@ from parley.sweeps.sweep_page import (
 )
 from parley.sweeps.sweep_results import compute_total_charge, summarise_rows, write_results
 from parley.sweeps.sweep_runner import SweepResult, run_cells
+from parley.sweeps.sweep_table import build_grid
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -208,9 +210,17 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
         by,
     )  # one run, twice on the grid
     write_results(rows, sweep.axes, tmp_path)
-    assert pl.read_parquet(tmp_path / "results.parquet").height == 8
-    cells = pl.read_csv(tmp_path / "summary.csv")
-    assert cells["failed"].to_list() == [0, 0, 2, 2]
+    runs = pl.read_csv(tmp_path / "results.csv", infer_schema_length=None)
+    assert runs["seed"].to_list() == [1, 2] * 4
+    assert runs["accuracy"].to_list()[:4] == [row["accuracy"] for row in rows[:4]]
+    assert (tmp_path / runs["run"][0] / "summary.json").is_file()
+    assert runs["simulation_only"].all()
+    cells = pl.read_csv(tmp_path / "summary.csv", infer_schema_length=None)
+    means = cells.filter(pl.col("metric") == "accuracy")
+    assert means["failed"].to_list() == [0, 0, 2, 2]
+    assert means["runs"].to_list() == [2, 2, 0, 0]
+    assert means["mean"][0] == pytest.approx((rows[0]["accuracy"] + rows[1]["accuracy"]) / 2)
+    assert cells.filter(pl.col("metric") == "r2").is_empty()  # no run has it
     figures = draw_figures(summarise_rows(rows, sweep.axes), tmp_path / "figures")
     page = write_page(rows, sweep.axes, figures, tmp_path, title="<s>").read_text()
     assert "&lt;s&gt;" in page
@@ -228,7 +238,7 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     assert "2 runs compared" in sides.read_text()
     assert list_run_names([tmp_path / "a" / "run", tmp_path / "b"]) == ["run", "b"]
     assert list_run_names(alike := [tmp_path / "a" / "run", tmp_path / "run"]) == [*map(str, alike)]
-    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".json"}
+    assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".pdf", ".json"}
     assert "No setting differs" in sides.read_text()
     settings, results = map(
         dict, compare_runs([tmp_path / "alone", tmp_path / "cells" / rows[2]["cell"] / "run"])
@@ -271,7 +281,10 @@ def test_what_a_run_assumes_stands_beside_its_epsilon_in_sentence_table_and_file
         html.unescape(page.read_text()).count(f"assuming: {BATCH_INVARIANCE}</span>") == 1
     )  # of one row, not of both
     write_results(rows, ["kind"], tmp_path)
-    assert (tmp_path / "summary.csv").read_text().count(BATCH_INVARIANCE) == 1
+    assumed = pl.read_csv(tmp_path / "results.csv", infer_schema_length=None)["assumptions"]
+    assert assumed.to_list() == ["", BATCH_INVARIANCE]
+    table = format_latex_table(build_grid(rows, ["kind"]), rows, "loss", title="s", version="1")
+    assert f"assuming: {BATCH_INVARIANCE}" in table.replace("\\", "")
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):

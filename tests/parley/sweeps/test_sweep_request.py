@@ -1,6 +1,7 @@
 """`parley.sweep`: a grid from Python, its table, and what the terminal shows."""
 
 import contextlib
+import re
 
 import numpy as np
 import pytest
@@ -9,12 +10,16 @@ from typer.testing import CliRunner
 import parley
 from parley.cli import app
 from parley.server.jobs.section_base import JobError
-from parley.sweeps.sweep_table import build_columns, format_table
+from parley.sweeps.latex_table import format_latex_table
+from parley.sweeps.sweep_figures import draw_figures
+from parley.sweeps.sweep_results import summarise_rows
+from parley.sweeps.sweep_table import build_columns, build_grid, format_table
 
 RNG = np.random.default_rng(6)
 X = RNG.normal(size=(90, 2)).round(3)
 FRAME = {"a": X[:, 0], "b": X[:, 1], "sick": np.where(X[:, 0] > 0, "yes", "no")}
 SCHEMA = {"a": (-5, 5), "b": (-5, 5), "sick": ["no", "yes"]}
+AXES = ("method", "privacy.epsilon")
 
 
 def rows(methods, epsilons):
@@ -65,15 +70,16 @@ def test_what_is_no_grid_is_refused(words, message):
 def test_a_table_fits_the_terminal_and_says_what_it_leaves_out(count):
     methods = [f"method {at}" for at in range(count)]
     found = rows(methods, (0.1, 1))
-    lines = format_table(found, ("method", "privacy.epsilon"), "accuracy")
+    lines = format_table(build_grid(found, AXES), found, "accuracy")
     assert len(lines) <= 11
     assert max(map(len, lines)) <= 80
-    assert lines[1].split() == ["method", "0", "0.500", "0.500"]
+    assert lines[1].split()[-2:] == ["0.500", "0.500"]
     assert lines[-1].split() == ["without", "privacy", "0.900", "0.900"]
-    assert any("more rows in summary.csv" in line for line in lines) == (count == 40)
-    wide = format_table(rows(["m"], range(1, 9)), ("method", "privacy.epsilon"), "accuracy")
+    assert any("more rows in results.tex" in line for line in lines) == (count == 40)
+    many = rows(["m"], range(1, 9))
+    wide = format_table(build_grid(many, AXES), many, "accuracy")
     assert wide[0].endswith("…")
-    columns = build_columns(found, ("method", "privacy.epsilon"))
+    columns = build_columns(found, AXES)
     assert len(columns["accuracy"]) == 2 * count
 
 
@@ -89,6 +95,80 @@ def test_sweep_prints_a_table_and_takes_the_twelve_options(tmp_path):
         wrong = CliRunner().invoke(app, [*words, "--label", "y"])
     assert short.exit_code == 0, short.output
     assert short.stdout.splitlines()[0].startswith("2 of 2 runs ")
-    assert "Saved        sweeps/s (sweep.html, summary.csv, figures/)" in short.stdout
+    assert "Saved        sweeps/s (sweep.html, results.csv, results.tex, figures/)" in short.stdout
     assert "would cost at most" in full.stdout
     assert isinstance(wrong.exception, JobError)
+
+
+def test_a_table_for_a_paper_states_what_was_measured_and_marks_what_cost_more():
+    found = [
+        {
+            **{"method": method, "privacy.epsilon": epsilon, "status": "complete", "cell": "c"},
+            **{"repetition": seed, "epsilon": charged * epsilon, "delta": 1e-5, "unit": "record"},
+            **{"neighbouring": "replace-one", "adversary": "readers", "records": 480},
+            **{"parties": 10, "accuracy": mean + seed / 100, "baseline_accuracy": 0.9},
+        }
+        for method, charged, mean in (("a_b & 5%", 1, 0.7), ("twice", 2, 0.8))
+        for epsilon in (0.5, 1)
+        for seed in (1, 2)
+    ]
+    failed = {"method": "c", "privacy.epsilon": 1, "repetition": 1, "status": "failed"}
+    found += [failed]
+    table = format_latex_table(
+        build_grid(found, AXES), found, "accuracy", title="my sweep", version="1.0"
+    )
+    lines = [line.strip() for line in table.splitlines()]
+    spread = r"\pm 0.064"  # t(.975, 1)·(0.01/√2)/√2
+    dagger = r"^{\dagger}"
+    assert lines[4:] == [
+        r"\label{tab:mysweep}",
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"Method & $\varepsilon = 0.5$ & $\varepsilon = 1$ \\",
+        r"\midrule",
+        rf"a\_b \& 5\% & $0.715 {spread}$ & $0.715 {spread}$ \\",
+        rf"twice & $\mathbf{{0.815}} {spread}{dagger}$ & $\mathbf{{0.815}} {spread}{dagger}$ \\",
+        r"c &  & failed \\",
+        r"\midrule",
+        r"without privacy & $0.900$ & $0.900$ \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    assert lines[3] == (
+        r"\caption{Accuracy on held-out records: mean over 2 seeds $\pm$ half-width of its 95\,\% "
+        r"interval (Student's $t$). $N = 480$ training records, $m = 10$ parties, "
+        r"$\delta = 10^{-5}$. Unit and relation: record, replace-one; against anyone who sees what "
+        r"was released, if everyone else is honest. The best mean of a column is bold. "
+        r"$^{\dagger}$ Charged more than its column's $\varepsilon$, up to 2. "
+        r"All figures are of simulations (Parley 1.0).}"
+    )
+
+
+def test_a_figure_for_a_paper_is_as_wide_as_a_column_in_svg_and_pdf(tmp_path):
+    draw_figures(summarise_rows(rows(["a", "b", "c"], (0.5, 1)), AXES), tmp_path)
+    svg, pdf = (tmp_path / "accuracy.svg").read_text(), (tmp_path / "accuracy.pdf").read_bytes()
+    assert svg.count('width="8.40cm" height="') == 1
+    left, bottom, right, _ = map(float, re.search(rb"/MediaBox ?\[(.*?)\]", pdf)[1].split())
+    assert (left, bottom, round((right - left) / 72 * 2.54, 1)) == (0, 0, 8.4)
+    assert 'font-size="9px"' in svg
+    assert set(re.findall('font-size="(.*?)"', svg)) == {"9px"}
+    # In grey, three lines still differ: by dashes and by marks.
+    assert {"1,0", "5,2", "2,2"} <= set(re.findall('stroke-dasharray="(.*?)"', svg))
+
+
+def test_a_metric_that_there_is_not_is_refused_before_a_run(tmp_path):
+    with pytest.raises(JobError, match=r"Unknown metric acc\. Did you mean accuracy\?"):
+        parley.sweep(over={"epsilon": [1]}, metric="acc", out=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
+
+
+def test_what_runs_warn_of_is_a_note_below_the_table(tmp_path, capsys):
+    over, small = {"epsilon": [1]}, {"data.source": "synthetic", "data.records": 300}
+    small |= {"algorithm.rounds": 1, "privacy.delta": 9e-3, "parties.count": 2}
+    found = parley.sweep(small, over, seeds=2, workers=1, out=tmp_path / "s")
+    lines = str(found).splitlines()
+    (first,) = [line for line in lines if line.startswith("Note")]
+    assert "Expected privacy.delta well below 1/240" in first
+    assert len(lines) <= 15
+    assert "well below" not in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Write a sweep's table for a paper: LaTeX with booktabs, a caption that states what was measured.
+
+>>> escape_latex("5_50% & more")
+'5\\_50\\% \\& more'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from parley.privacy.accounting.rounding import format_rounded_up
+from parley.privacy.accounting.threat_model import Adversary
+from parley.safe_io.plurals import format_noun
+from parley.safe_io.printable_text import to_one_line
+from parley.sweeps.sweep_results import HALF_WIDTH, Row, format_assumptions
+from parley.sweeps.sweep_table import EPSILON, TableGrid
+
+_TITLES = {
+    "accuracy": "Accuracy on held-out records",
+    "r2": "$R^2$ on held-out records",
+    "auc": "Area under the ROC curve",
+    "loss": "Training loss",
+    "excess_loss": "Excess training loss",
+}
+_CHARGED_MORE = 1e-3
+"""Smallest relative excess of a charged ε over its column's that is marked."""
+
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "ε": r"$\varepsilon$",
+    "·": r"$\cdot$",
+    **{sign: "\\" + sign for sign in "&%$#_{}"},
+}
+
+
+def escape_latex(text: str) -> str:
+    """Return a text as LaTeX shows it, on one line."""
+    return "".join(_SPECIAL.get(sign, sign) for sign in to_one_line(text))
+
+
+def format_latex_table(
+    grid: TableGrid, rows: Sequence[Row], metric: str, *, title: str, version: str
+) -> str:
+    """Return a table of the metric's means with 95 % intervals. The best of a column is bold.
+
+    Args:
+        title: name of the sweep, for the label.
+        version: Parley's version, for the caption.
+    """
+    best = {head: _find_best(grid, head, metric) for head in grid.heads}
+    heads = [_format_head(grid.across, head) for head in grid.heads]
+    first = "" if not grid.down else "Method" if grid.down == ("method",) else "Setting"
+    lines = [
+        f"% Made by Parley {version}. Needs \\usepackage{{booktabs}}.",
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{_format_caption(grid, rows, metric, version)}}}",
+        rf"  \label{{tab:{''.join(c for c in title if c.isascii() and c.isalnum()) or 'sweep'}}}",
+        rf"  \begin{{tabular}}{{l{'r' * len(heads)}}}",
+        r"    \toprule",
+        _format_line([first, *heads]),
+        r"    \midrule",
+    ]
+    for label in grid.labels:
+        cells = [
+            _format_cell(grid, label, head, metric, is_best=label in best[head])
+            for head in grid.heads
+        ]
+        lines.append(_format_line([escape_latex(label), *cells]))
+    if baselines := grid.list_baselines(metric):
+        texts = ["--" if value is None else _format_number(value) for value in baselines]
+        lines += [r"    \midrule", _format_line(["without privacy", *texts])]
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+
+
+def _format_line(cells: Sequence[str]) -> str:
+    return f"    {' & '.join(cells)} \\\\"
+
+
+def _format_head(axis: str, value: str) -> str:
+    name = r"$\varepsilon" if axis == EPSILON else escape_latex(axis.rpartition(".")[2]) + " $"
+    return f"{name} = {escape_latex(value)}$" if axis else ""
+
+
+def _find_best(grid: TableGrid, head: str, metric: str) -> set[str]:
+    """Return the rows with a column's best mean; none if there is nothing to compare."""
+    means = {
+        label: cell[metric]
+        for label in grid.labels
+        if (cell := grid.cells.get((label, head))) and cell.get(metric) is not None
+    }
+    if len(means) < 2:
+        return set()
+    top = min(means.values()) if "loss" in metric else max(means.values())
+    return {label for label, mean in means.items() if mean == top}
+
+
+def _format_cell(grid: TableGrid, label: str, head: str, metric: str, *, is_best: bool) -> str:
+    cell = grid.cells.get((label, head))
+    if cell is None:
+        return ""
+    if cell.get(metric) is None:
+        return "failed" if cell["failed"] else "--"
+    mean, half = f"{cell[metric]:.3f}", cell.get(HALF_WIDTH.format(metric))
+    shown = rf"\mathbf{{{mean}}}" if is_best else mean
+    spread = "" if half is None else rf" \pm {half:.3f}"
+    mark = r"^{\dagger}" if _is_charged_more(grid, cell) else ""
+    return f"${shown}{spread}{mark}$"
+
+
+def _format_number(value: float) -> str:
+    return f"${value:.3f}$"
+
+
+def _is_charged_more(grid: TableGrid, cell: Row) -> bool:
+    budget = cell["values"].get(EPSILON)
+    charged = cell["epsilon"]
+    if grid.across != EPSILON or charged is None:
+        return False
+    return bool(charged > float(budget) * (1 + _CHARGED_MORE))
+
+
+def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: str) -> str:
+    good = [row for row in rows if row["status"] != "failed"]
+    seeds = len({row.get("repetition") for row in rows})
+    spread = "" if seeds < 2 else r" $\pm$ half-width of its 95\,\% interval (Student's $t$)"
+    parties = [] if "parties.count" in grid.down else _find_values(good, "parties")
+    facts = [
+        _format_range("N", _find_values(good, "records"), "training record"),
+        _format_range("m", parties, "party"),
+        _format_delta(_find_values(good, "delta")),
+    ]
+    beyond = [cell["epsilon"] for cell in grid.cells.values() if _is_charged_more(grid, cell)]
+    marked = r"$^{\dagger}$ Charged more than its column's $\varepsilon$, up to "
+    sentences = [
+        f"{_TITLES.get(metric, metric.replace('_', ' ').capitalize())}: mean over {seeds} "
+        f"{format_noun(seeds, 'seed')}{spread}",
+        ", ".join(fact for fact in facts if fact),
+        _format_scope(good) if good else "",
+        "The best mean of a column is bold" if len(grid.labels) > 1 else "",
+        f"{marked}{format_rounded_up(max(beyond), 3)}" if beyond else "",
+        f"All figures are of simulations (Parley {escape_latex(version)})",
+    ]
+    return ". ".join(sentence for sentence in sentences if sentence) + "."
+
+
+def _format_scope(rows: Sequence[Row]) -> str:
+    """Return what every ε of the table protects, against whom, and what it assumes."""
+    scopes = dict.fromkeys(f"{row['unit']}, {row['neighbouring']}" for row in rows)
+    against = dict.fromkeys(Adversary(row["adversary"]).words for row in rows)
+    assumed = format_assumptions(rows)
+    assuming = f"; assuming: {assumed}" if assumed else ""
+    return escape_latex(
+        f"Unit and relation: {'; '.join(scopes)}; against {'; '.join(against)}{assuming}"
+    )
+
+
+def _find_values(rows: Sequence[Row], name: str) -> list[Any]:
+    return sorted({row[name] for row in rows if row.get(name) is not None})
+
+
+def _format_range(symbol: str, values: Sequence[int], noun: str) -> str:
+    if not values:
+        return ""
+    if len(values) > 1:
+        return f"${symbol} = {values[0]}$ to ${values[-1]}$ {format_noun(2, noun)}"
+    return f"${symbol} = {values[0]}$ {format_noun(values[0], noun)}"
+
+
+def _format_delta(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    relation = "=" if len(values) == 1 else r"\le"
+    return rf"$\delta {relation} {_format_power(values[-1])}$"
+
+
+def _format_power(value: float) -> str:
+    """Return a number, rounded up, in powers of ten if it is small.
+
+    >>> _format_power(1e-5), _format_power(2.43e-5), _format_power(0.001), _format_power(0.0)
+    ('10^{-5}', '2.43 \\cdot 10^{-5}', '0.001', '0')
+    """
+    text = format_rounded_up(value, 3)
+    mantissa, _, exponent = text.partition("e")
+    if not exponent:
+        return text
+    factor = "" if mantissa == "1" else rf"{mantissa} \cdot "
+    return f"{factor}10^{{{int(exponent)}}}"
