@@ -294,3 +294,29 @@ def test_what_a_docstring_lists_is_a_parameter_or_a_member() -> None:
             if unknown:
                 wrong.append(f"{path.relative_to(_ROOT)}:{node.lineno} {node.name}: {unknown}")
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_recording_shows_what_a_terminal_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(_ROOT / "docs")
+    recording = importlib.import_module("make_recording")
+    screen = recording.Screen()
+    screen.write("\x1b[1mreading\x1b[0m ━\r\n\x1b[2mε so far\x1b[0m\r\x1b[2K\x1b[1A\x1b[2K")
+    screen.write("\x1b[32m11/11\x1b[0m done\r\nSaved  run")
+    texts = ["".join(character for character, _ in line) for line in screen.lines]
+    assert texts == ["11/11 done", "Saved  run"]
+    assert [style for _, style in screen.lines[0]] == ["green"] * 5 + [""] * 5
+    shown = recording.build_svg([(0.5, screen.copy_lines())])
+    assert '<tspan x="14" class="green">11/11</tspan>' in shown
+    lines = [(0.0, [[("a", "")]]), (0.01, [[("b", "")]]), (5.0, [[("c", "")]])]
+    assert [at for at, _ in recording.thin_out(lines)] == [0.01, 5.0]
+
+
+def test_the_figures_are_those_that_their_scripts_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(_ROOT / "docs")
+    for script, figure in (
+        ("make_adversaries", "adversaries.svg"),
+        ("make_budget_figure", "budget.svg"),
+        ("make_deployment_figure", "deployment.svg"),
+    ):
+        drawn = importlib.import_module(script).build_svg()
+        assert drawn == (_ROOT / "docs" / figure).read_text(encoding="utf-8"), script
