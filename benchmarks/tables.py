@@ -138,7 +138,7 @@ MARKS = "<!-- rows: benchmarks/tables.py -->\n", "<!-- end of rows -->\n"
 CSV = "accuracy-tables.csv"
 """File of all rows, next to the page."""
 SHORT_COLUMNS = ("table", "ε", "Parley, m = 10", "DP-EBM", "DP-SGD", "diffprivlib", "logistic")
-SHORT_EPSILONS = ("0.5", "2")
+SHORT_EPSILONS = ("1",)
 
 
 def write_rows(asked: argparse.Namespace) -> None:

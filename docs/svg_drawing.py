@@ -45,7 +45,8 @@ def format_text(x: float, y: float, text: str, kind: str = "small") -> str:
 
 def format_box(x: float, y: float, width: float, height: float, kind: str = "box") -> str:
     """Return a box with its upper left corner at (x, y)."""
-    return f'<rect class="{kind}" x="{x:.4g}" y="{y:.4g}" width="{width:.4g}" height="{height:.4g}" rx="8"/>'
+    place = f'x="{x:.4g}" y="{y:.4g}" width="{width:.4g}" height="{height:.4g}"'
+    return f'<rect class="{kind}" {place} rx="8"/>'
 
 
 def format_arrow(points: list[tuple[float, float]], *, faint: bool = False) -> str:

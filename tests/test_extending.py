@@ -22,6 +22,9 @@ def test_a_worked_example_keeps_what_its_kind_promises(kinds, tmp_path):
     names = [f"test_{kind.replace(' ', '_')}.py" for kind in kinds]
     for kind, name in zip(kinds, names, strict=True):
         blocks = re.findall(r"^```python\n(.*?)^```", SECTIONS[kind], re.MULTILINE | re.DOTALL)
+        more = ROOT / "tests/fixtures/extending" / f"{kind.replace(' ', '_')}.py"
+        if more.exists():
+            blocks.append(more.read_text(encoding="utf-8"))
         (tmp_path / name).write_text("\n\n".join(blocks), encoding="utf-8")
     paths = [str(ROOT / each) for each in (".", "tests/conformance", "tests/fixtures")]
     done = subprocess.run(
