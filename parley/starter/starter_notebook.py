@@ -84,6 +84,7 @@ def build_notebook(
         },
         indent=1,
         ensure_ascii=False,
+        allow_nan=False,
     )
 
 
@@ -99,4 +100,4 @@ def _build_cell(kind: str, text: str, number: int) -> dict[str, object]:
 
 def quote_text(text: str) -> str:
     """Return a text as a Python literal in double quotes."""
-    return json.dumps(text, ensure_ascii=False)
+    return json.dumps(text, ensure_ascii=False, allow_nan=False)
