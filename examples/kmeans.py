@@ -21,7 +21,7 @@ import vl_convert
 
 import parley
 from parley.client.data.schema import Schema
-from parley.report.vega_lite import build_layer, build_quantitative
+from parley.presentation.vega_lite import build_layer, build_quantitative
 
 FAR = np.array([[-0.6, -0.6], [0.65, -0.55], [0.0, 0.7]])
 NEAR = np.array([[-0.75, 0.35], [-0.75, 0.77]])

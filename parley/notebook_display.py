@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parley.server.records import guarantee_text
+from parley.server.statements import guarantee_text
 
 if TYPE_CHECKING:
     from parley.client.contract.release_plan import ReleasePlan

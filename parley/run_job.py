@@ -10,7 +10,7 @@ from parley.client.data.schema import Schema
 from parley.completed_run import Run
 from parley.model_objects import is_object_name
 from parley.notebook_display import find_notebook_display
-from parley.report.report_page import write_report
+from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest, build_run_request
 from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job

@@ -59,7 +59,7 @@ def test_every_file_that_the_code_reads_is_in_a_wheel():
         for path in (ROOT / name).rglob("*")
         if path.is_file() and path.suffix not in {".py", ".pyc"}
     ]
-    assert {"report.html.j2", "report.css"} <= {path.name for path in read}
+    assert {"document.html.j2", "page.css"} <= {path.name for path in read}
     for path in read:
         assert any(path.match(pattern) for pattern in patterns), path
 

@@ -6,19 +6,19 @@ import json
 import sys
 from pathlib import Path
 
-import click.testing
 import polars as pl
 import pytest
 from typer.testing import CliRunner
 
 import parley
-from parley import command_table
 from parley.cli import app
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.queries.registry import QUERIES
-from parley.command_table import CommandTable
+from parley.presentation.json_renderer import to_json
+from parley.presentation.page_registry import PAGES, write_page
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.registry import ALGORITHM_SECTIONS
+from parley.terminal.document_output import print_document
 
 _ALGORITHM = """
 from dataclasses import dataclass
@@ -85,14 +85,15 @@ class Doubled(Query):
 """
 
 _PAGE = """
-from pathlib import Path
-
-import typer
+from parley.presentation.document import Document, Table, build_section, build_text_section
 
 
-def write_page(out: Path):
-    out.write_text("<h1>A page</h1>")
-    typer.echo(f"Wrote {out}.")
+def build_document(name):
+    table = Table(caption="Parties", head=["party", "records"], rows=[["1", "<b>"]])
+    return Document(
+        headline=f"A page of {name}",
+        sections=[build_text_section("size", "large"), build_section("Parties", table)],
+    )
 """
 
 
@@ -145,12 +146,23 @@ def test_a_query_is_one_file_and_one_row(folder: Path, monkeypatch: pytest.Monke
     assert "doubled" in done.stdout
 
 
-def test_a_page_is_one_file_and_one_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_is_one_file_and_one_row_and_every_renderer_shows_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (folder / "new_page.py").write_text(_PAGE)
-    row = ("new_page:write_page", "Write a new page.")
-    monkeypatch.setitem(command_table._COMMANDS, "new-page", row)
-    commands = CommandTable(name="parley")
-    assert "new-page" in commands.commands
-    done = click.testing.CliRunner().invoke(commands, ["new-page", str(folder / "page.html")])
-    assert done.exit_code == 0, done.output
-    assert (folder / "page.html").read_text() == "<h1>A page</h1>"
+    monkeypatch.setitem(PAGES.rows, "new", "new_page:build_document")  # type: ignore[index]
+    page = write_page("new", folder / "page.html", "wards").read_text()
+    assert "<h1>A page of wards</h1>" in page
+    assert "<td>&lt;b&gt;</td>" in page
+    document = PAGES["new"]("wards")
+    print_document(document)
+    words = "A page of wards size large Parties Parties party records 1 <b>"
+    assert capsys.readouterr().out.split() == words.split()
+    shown = to_json(document)
+    assert shown["headline"] == "A page of wards"
+    assert shown["sections"][0]["parts"] == [{"kind": "facts", "facts": [["", "large"]]}]
+    assert shown["sections"][1]["parts"][0]["rows"] == [["1", "<b>"]]
+
+
+def test_every_page_of_the_registry_has_its_builder() -> None:
+    assert all(callable(PAGES[kind]) for kind in PAGES)

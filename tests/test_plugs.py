@@ -62,7 +62,7 @@ EXCEPTIONS = {
     "client/party/loaded_dataset.py": "a linear model's loss knows labels, everything else takes "
     "classes",
     "client/queries/moments.py": "counts and sums are balanced by the norm of the noise",
-    "parley/report/disclosure.py": "what a column holds decides how it is counted for a page",
+    "parley/presentation/disclosure.py": "what a column holds decides how it is counted for a page",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
     "server/planning/instead.py": "its law plans the one query that it is for",
     "server/jobs/running.py": "the one line that says which engine is one process",

@@ -22,8 +22,8 @@ from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, compute_attack_power
 from parley.privacy.estimation.noise_intervals import clip_to_possible
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.server.records import attacker_text
 from parley.server.records.guarantee_facts import AttackerRate
+from parley.server.statements import attacker_text
 
 UNIT_LIMITS = {
     Unit.PERSON: (

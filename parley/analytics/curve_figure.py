@@ -6,32 +6,31 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from markupsafe import Markup
 
 from parley.analytics.answer import Answer
 from parley.client.queries.base import Table
-from parley.report.components import NOTHING, LegendEntry
-from parley.report.plots import Palette
-from parley.report.shape_plots import STYLES, Point, draw_shape_curves
+from parley.presentation.document import LegendEntry
+from parley.presentation.plots import Palette
+from parley.presentation.shape_plots import STYLES, Point, draw_shape_curves
 
 
 def draw_answer_curves(
     answer: Answer, *, title: str, description: str
-) -> tuple[Markup, Sequence[LegendEntry]]:
+) -> tuple[str, Sequence[LegendEntry]]:
     """Return the plot and its legend, or an empty plot if there are more groups than line styles.
 
     The inner band covers only the noise. The outer one covers noise and sampling, if the query
     supports it. Both are independent of the answer's own intervals.
     """
     if answer.source is None:
-        return NOTHING, ()
+        return "", ()
     inner = answer.with_intervals()
     wide = answer.source.supports_sampling
     outer = answer.with_intervals(sampling=True) if wide else inner
     curves, around = _list_curves(inner.table), _list_curves(outer.table)
     known = [name for name, curve in curves.items() if not math.isnan(curve[1][1])]
     if not 1 <= len(known) <= len(STYLES):
-        return NOTHING, ()
+        return "", ()
     plot = draw_shape_curves(
         [
             0.0,

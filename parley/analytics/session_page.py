@@ -1,6 +1,5 @@
-"""Write the page of a session: each answer as a plot or a table, and the course of the budget.
+"""Build the page of a session: each answer as a plot or a table, and the course of the budget.
 
-The page is self-contained: no script and no address, and its content-security policy forbids both.
 It shows only what is released or public. You may pass it on to everyone who may see the answers.
 """
 
@@ -18,27 +17,33 @@ import numpy as np
 from parley.analytics.answer import ENDS, Answer, format_rows, format_to_width, list_columns
 from parley.analytics.curve_figure import draw_answer_curves
 from parley.analytics.table_one_output import TableOne
+from parley.presentation.document import (
+    Card,
+    Document,
+    Figure,
+    Figures,
+    Heading,
+    LegendEntry,
+    Section,
+    Table,
+    Text,
+    build_section,
+    drop_empty,
+)
+from parley.presentation.page_registry import write_page
+from parley.presentation.plots import Curve as Line
+from parley.presentation.plots import Palette, draw_curves, draw_interval_rows, draw_interval_steps
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.accounting.tradeoff import compute_attack_power, compute_group_epsilon
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.report.components import (
-    NOTHING,
-    Card,
-    LegendEntry,
-    ReportFigure,
-    ReportTable,
-    write_page,
-)
-from parley.report.plots import Curve as Line
-from parley.report.plots import Palette, draw_curves, draw_interval_rows, draw_interval_steps
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.plurals import format_noun
-from parley.server.records import guarantee_text
-from parley.server.records.attacker_text import format_group
-from parley.server.records.number_format import format_number
 from parley.server.records.run_folder import RunFolderError
+from parley.server.statements import guarantee_text
+from parley.server.statements.attacker_text import format_group
+from parley.server.statements.number_format import format_number
 from parley.version import __version__
 
 _MAX_ROWS = 24
@@ -51,7 +56,7 @@ _COVERAGE_TEXTS = {
 }
 
 
-def build_numbers_table(answers: Sequence[Answer]) -> ReportTable:
+def build_numbers_table(answers: Sequence[Answer]) -> Table:
     """Return a table of single-number answers whose intervals cover the same."""
     rows = []
     for each in answers:
@@ -60,7 +65,7 @@ def build_numbers_table(answers: Sequence[Answer]) -> ReportTable:
         if not math.isfinite(each.value):
             shown[0] = "too few records for this ε"
         rows.append([each.title, *shown, format_exact(each.ledger.epsilon)])
-    return ReportTable(
+    return Table(
         caption=f"Answers with one number and its {answers[0].intervals}, for the value "
         f"{_COVERAGE_TEXTS[answers[0].intervals.sampling]}",
         head=["asked", "answer", "from", "to", "ε"],
@@ -68,7 +73,7 @@ def build_numbers_table(answers: Sequence[Answer]) -> ReportTable:
     )
 
 
-def build_answer_figure(answer: Answer) -> ReportFigure:
+def build_answer_figure(answer: Answer) -> Figure:
     """Return an answer of several cells as a table, with a plot if one is useful."""
     table, keys = answer.table, [name for name in answer.table if name not in ENDS]
     values = [np.asarray(table[name], dtype=np.float64) for name in ("low", "value", "high")]
@@ -83,7 +88,7 @@ def build_answer_figure(answer: Answer) -> ReportFigure:
         LegendEntry(name="answer", colour=Palette.ACCENT, width=3),
         LegendEntry(name=str(answer.intervals), colour=Palette.QUIET),
     )
-    plot = NOTHING
+    plot = ""
     if answer.query.curve:
         plot, key = draw_answer_curves(answer, **drawn)
     elif (
@@ -104,18 +109,18 @@ def build_answer_figure(answer: Answer) -> ReportFigure:
             plot = draw_interval_rows(
                 named, x_title="", from_zero=bool((value[known] >= 0).all()), **drawn
             )
-    return ReportFigure(
+    return Figure(
         title=name,
         finding=finding,
         plot=plot,
-        data=ReportTable(
+        data=Table(
             caption=f"{intervals[:1].upper()}{intervals[1:]}{more}", head=[*keys, *ENDS], rows=rows
         ),
         keys=key if plot else (),
     )
 
 
-def build_derived_figures(answer: Answer, *, shown: str = "") -> list[ReportFigure]:
+def build_derived_figures(answer: Answer, *, shown: str = "") -> list[Figure]:
     """Return an answer's derived tables, except the one that is `shown` already."""
     figures = []
     for name, table in answer.beside.items():
@@ -125,8 +130,8 @@ def build_derived_figures(answer: Answer, *, shown: str = "") -> list[ReportFigu
         title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
         both = "of noise and sampling together" if {"from", "p"} & {*head} else "noisy values"
         caption = answer.intervals.plural if ENDS[1] in head else both
-        data = ReportTable(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
-        figures.append(ReportFigure(title=title, finding="From the same release.", data=data))
+        data = Table(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
+        figures.append(Figure(title=title, finding="From the same release.", data=data))
     return figures
 
 
@@ -142,7 +147,7 @@ def _format_finding(answer: Answer, unknown: int) -> str:
     )
 
 
-def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> ReportFigure | None:
+def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Figure | None:
     """Return a figure of ε spent by release, or None if no release was charged to the data's
     budget.
     """
@@ -170,8 +175,8 @@ def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Rep
         ]
         for index, charge in own.items()
     ]
-    table = ReportTable(caption=finding, head=["release", "asked ε", "spent", "left"], rows=rows)
-    return ReportFigure(title=name, finding=finding, plot=drawn, data=table)
+    table = Table(caption=finding, head=["release", "asked ε", "spent", "left"], rows=rows)
+    return Figure(title=name, finding=finding, plot=drawn, data=table)
 
 
 _UNIT_LIMITS = {
@@ -190,49 +195,96 @@ _GROUPS = (1, 2, 5, 10, 50)
 _ALARMS = (0.01, 0.05, 0.2)
 
 
+def build_session_document(
+    answers: Sequence[Answer], totals: BudgetAccount, name: str, *, table_one: int = 0
+) -> Document:
+    """Build the page of the session `name`.
+
+    Args:
+        table_one: Number of the release to show as a table one; 0 for none.
+    """
+    asked = [each for each in answers if not each.query.interim_text]
+    first = [each.with_intervals() for each in asked if each.ledger.index == table_one]
+    others = [each for each in asked if each.ledger.index != table_one]
+    budget = build_budget_figure(answers, totals.budget)
+    sections = [
+        _build_table_one(first),
+        _build_answers(others, first),
+        build_section(
+            "The budget as it went",
+            Figures([budget]) if budget else None,
+            _build_release_table(answers),
+        ),
+        build_section(
+            "The guarantee",
+            Text(_format_promise(answers, totals.budget)),
+            _build_attacker_table(totals),
+        ),
+    ]
+    return Document(
+        overline=f"Parley session {name}",
+        headline=_format_headline(asked, totals),
+        notices=_list_notices(answers),
+        cards=_build_cards(answers, totals),
+        sections=drop_empty(sections),
+        footer=_format_footer(),
+    )
+
+
 def write_session_page(
     answers: Sequence[Answer], totals: BudgetAccount, name: str, target: Path, *, table_one: int = 0
 ) -> Path:
     """Write the page of the session `name`, replacing an older one, and return its path.
 
-    Args:
-        table_one: Number of the release to show as a table one; 0 for none.
-
     Raises:
         RunFolderError: the page cannot be written.
     """
-    asked = [each for each in answers if not each.query.interim_text]
-    first = [each.with_intervals() for each in asked if each.ledger.index == table_one]
-    others = [each for each in asked if each.ledger.index != table_one]
-    single = [each for each in others if each.is_scalar]
-    wide = [each for each in others if not each.is_scalar]
-    figures = [build_answer_figure(each) for each in wide]
-    beside = [table for each in wide for table in build_derived_figures(each)]
-    beside += [table for each in first for table in build_derived_figures(each, shown="mean")]
     try:
-        return write_page(
-            target,
-            "session.html.j2",
-            package="parley.analytics",
-            name=name,
-            headline=_format_headline(asked, totals),
-            notices=_list_notices(answers),
-            cards=_build_cards(answers, totals),
-            table=TableOne.from_answers([each.to_json() for each in first]) if first else None,
-            numbers=[
-                build_numbers_table([each for each in single if each.intervals == covered])
-                for covered in dict.fromkeys(each.intervals for each in single)
-            ],
-            figures=[each for each in figures if each.plot],
-            budget=build_budget_figure(answers, totals.budget),
-            tables=[*(each for each in figures if not each.plot), *beside],
-            releases=_build_release_table(answers),
-            promise=_format_promise(answers, totals.budget),
-            attacker=_build_attacker_table(totals),
-            footer=_format_footer(),
-        )
+        return write_page("session", target, answers, totals, name, table_one=table_one)
     except OSError as error:
         raise RunFolderError(f"Cannot write {target}: {describe_cause(error)}.") from error
+
+
+def _build_table_one(answers: Sequence[Answer]) -> Section:
+    """Return the section of a table one; without parts if none is shown."""
+    if not answers:
+        return build_section("Table one")
+    table = TableOne.from_answers([each.to_json() for each in answers])
+    none = [("", "")] * len(table.shown)
+    rows = [
+        [row.label, *(f"{value}\n{ends}" if ends else value for value, ends in row.cells or none)]
+        for row in table.rows
+    ]
+    return build_section(
+        "Table one",
+        Text(table.head.removeprefix("Table one: ")),
+        Table(head=[table.by, *table.shown] if table.by else [""] * len(rows[0]), rows=rows),
+        *(Text(note, "fine") for note in table.notes),
+    )
+
+
+def _build_answers(answers: Sequence[Answer], table_one: Sequence[Answer]) -> Section:
+    """Return the section of all other answers: numbers, plots, then tables."""
+    single = [each for each in answers if each.is_scalar]
+    wide = [each for each in answers if not each.is_scalar]
+    figures = [build_answer_figure(each) for each in wide]
+    drawn = [each for each in figures if each.plot]
+    tables = [each for each in figures if not each.plot]
+    tables += [table for each in wide for table in build_derived_figures(each)]
+    tables += [table for each in table_one for table in build_derived_figures(each, shown="mean")]
+    return build_section(
+        "Answers",
+        *(
+            build_numbers_table([each for each in single if each.intervals == covered])
+            for covered in dict.fromkeys(each.intervals for each in single)
+        ),
+        Figures(drawn, "pair") if drawn else None,
+        *(
+            part
+            for each in tables
+            for part in (Heading(each.title), Text(each.finding, "fine"), each.data)
+        ),
+    )
 
 
 def _format_headline(answers: Sequence[Answer], totals: BudgetAccount) -> str:
@@ -300,7 +352,7 @@ def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]
     return cards
 
 
-def _build_release_table(answers: Sequence[Answer]) -> ReportTable:
+def _build_release_table(answers: Sequence[Answer]) -> Table:
     rows = []
     for index in dict.fromkeys(each.ledger.index for each in answers):
         own = [each for each in answers if each.ledger.index == index]
@@ -316,12 +368,13 @@ def _build_release_table(answers: Sequence[Answer]) -> ReportTable:
                 f"{format_rounded_down(charge.left)} of {format_exact(charge.budget.epsilon)}",
             ]
         )
-    return ReportTable(
+    return Table(
         caption="Every release, in order. Each was charged before the parties were asked. Found: "
         "how often, at most, an attacker with 5 % false alarms is right about one unit, from this "
         "release only",
         head=["", "asked", "noise", "parties", "ε", "found", "left of the budget"],
         rows=rows,
+        prose=True,
     )
 
 
@@ -353,7 +406,7 @@ def _format_coverage(answers: Sequence[Answer]) -> str:
     )
 
 
-def _build_attacker_table(totals: BudgetAccount) -> ReportTable:
+def _build_attacker_table(totals: BudgetAccount) -> Table:
     budget, spent, rows = totals.budget, totals.spent, []
     for members in _GROUPS:
         epsilon = compute_group_epsilon(spent, budget.delta, members)
@@ -362,7 +415,7 @@ def _build_attacker_table(totals: BudgetAccount) -> ReportTable:
         ]
         rows.append([format_group(members, budget.unit), format_rounded_up(epsilon, 4), *rates])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
-    return ReportTable(
+    return Table(
         caption="Upper bounds on what all answers together reveal; ε at δ = "
         f"{format_exact(budget.delta)}, {budget.neighbouring}",
         head=["about", "ε", *alarms],

@@ -13,13 +13,13 @@ from typing import Any
 from parley.analytics.answer import ENDS, UNIT_LIMITS, count_rows, format_rows, format_to_width
 from parley.analytics.answer_intervals import Intervals
 from parley.client.queries.base import Table
+from parley.presentation import short_layout
+from parley.presentation.short_layout import MAX_LINES, WIDTH, Row
 from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.safe_io.printable_text import to_one_line
-from parley.server.records import short_layout
-from parley.server.records.guarantee_text import FIXED_RELEASES_NOTE
-from parley.server.records.short_layout import MAX_LINES, WIDTH, Row
+from parley.server.statements.guarantee_text import FIXED_RELEASES_NOTE
 
 _TITLE_WIDTH = 20
 _ASYMMETRY = 0.02

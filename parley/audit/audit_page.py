@@ -1,25 +1,31 @@
-"""Write `audit.json` and `audit.html`, a self-contained page with one figure per guarantee.
-
-The figure shows bounds compared with the claim, and error rates compared with the claimed curve.
-"""
+"""Write `audit.json` and `audit.html`, with bounds and error rates next to what is claimed."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import vl_convert
-from markupsafe import Markup
-
 from parley.audit.verdict_text import format_bound, format_claim, format_verdict
-from parley.report.components import write_page
-from parley.report.vega_lite import Spec, build_layer, build_nominal, build_quantitative
+from parley.presentation.document import (
+    Document,
+    Figure,
+    Figures,
+    LegendEntry,
+    Section,
+    Status,
+    Table,
+    Text,
+    build_section,
+)
+from parley.presentation.page_registry import write_page
+from parley.presentation.plots import Palette, render_svg
+from parley.presentation.vega_lite import build_layer, build_nominal, build_quantitative
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
 
-_CLAIM, _FREE, _ASSUMED, _CEILING = "#b2541f", "#0b6b66", "#8fc4bf", "#1b1f24"
 _MIN_RATE = 1e-4
 """Minimum rate in the right chart. Smaller rates need more trials and are left out."""
 
@@ -30,45 +36,71 @@ def write_audit(reports: Sequence[AuditReport], folder: Path) -> Path:
     verdict = combine_verdicts([each.verdict for each in reports])
     whole = {"verdict": verdict, "audits": [each.to_json() for each in reports]}
     write_file(folder / "audit.json", f"{format_json(whole, indent=2)}\n")
-    return write_page(
-        folder / "audit.html",
-        "audit.html.j2",
-        package="parley.audit",
-        verdict=verdict,
-        audits=[
-            {
-                "claim": format_claim(each),
-                "verdict": each.verdict,
-                "confidence": f"{100 * each.confidence:g} %",
-                # It contains only numbers and names from our own tables, and vl-convert escapes
-                # them.
-                "figure": Markup(build_figure_svg(each)),  # noqa: S704
-                "changed": each.environment["changed"],
-                "rows": [
-                    {
-                        "result": result,
-                        "bound": format_bound(result),
-                        "verdict": format_verdict(result),
-                    }
-                    for result in each.results
-                ],
-            }
-            for each in reports
-        ],
+    return write_page("audit", folder / "audit.html", reports)
+
+
+def build_audit_document(reports: Sequence[AuditReport]) -> Document:
+    """Build the page of audited guarantees: two figures and a table for each."""
+    verdict = combine_verdicts([each.verdict for each in reports])
+    return Document(
+        overline="Parley audit",
+        headline=f"Audit: {verdict.replace('-', ' ')}",
+        statuses=[Status(_VERDICTS[verdict], good=verdict == "not-refuted")],
+        lede=(
+            "Simulation only. A lower bound is no estimate: one above the claim is a fault, one "
+            "far below it shows a weak attack and never a safe claim. A bound holds with the "
+            "stated confidence, not certainly. The tick is the most that so many trials can "
+            "certify."
+        ),
+        sections=[_build_audit_section(each) for each in reports],
     )
 
 
-def build_figure_svg(report: AuditReport) -> str:
-    """Return an `<svg>` of one audited guarantee."""
-    chart = {
-        "hconcat": [_build_bounds_chart(report), _build_rates_chart(report)],
-        "resolve": {"scale": {"color": "independent", "strokeDash": "independent"}},
-        "config": {"background": "transparent", "font": "sans-serif"},
-    }
-    return str(vl_convert.vegalite_to_svg(chart))
+_VERDICTS: dict[str, str] = {
+    "not-refuted": "No attack contradicts the claim.",
+    "refuted": "An attack contradicts the claim.",
+    "loose": "The noise is larger than claimed.",
+}
 
 
-def _build_bounds_chart(report: AuditReport) -> Spec:
+def _build_audit_section(report: AuditReport) -> Section:
+    changed = ", ".join(report.environment["changed"])
+    note = f"The audited job differs in what ε does not depend on: {changed}."
+    return build_section(
+        report.verdict.replace("-", " ").capitalize(),
+        Text(f"{format_claim(report)}."),
+        Figures([_build_bounds_figure(report), _build_rates_figure(report)], "pair"),
+        _build_result_table(report),
+        Text(note, "fine") if changed else None,
+    )
+
+
+def _build_result_table(report: AuditReport) -> Table:
+    return Table(
+        caption="Attacks, and the largest ε that each proves",
+        head=[
+            *("attack", "method", "assumes", "trials"),
+            *(f"ε at least ({100 * report.confidence:g} %)", "of claim", "noise, of the claimed"),
+            "",
+        ],
+        rows=[
+            [
+                f"{each.attack} ({each.way})" if each.way else each.attack,
+                each.method,
+                each.assumption,
+                f"{each.trials_in + each.trials_threshold:,}",
+                format_bound(each),
+                "" if each.fraction_of_claim is None else f"{each.fraction_of_claim:.3f}",
+                "{:.4f}–{:.4f}".format(*each.noise_scale) if each.noise_scale else "",
+                " ".join(filter(None, (format_verdict(each), each.note))),
+            ]
+            for each in report.results
+        ],
+        prose=True,
+    )
+
+
+def _build_bounds_figure(report: AuditReport) -> Figure:
     """Return a bar per bound, the claim as a line, and the ceiling for the number of trials as a
     tick.
     """
@@ -84,51 +116,78 @@ def _build_bounds_chart(report: AuditReport) -> Spec:
         for each in report.results
         if each.epsilon_lower is not None
     ]
-    y = build_nominal("name", title=None, sort=[row["name"] for row in rows])
-    x = build_quantitative("epsilon", title="ε, lower bound (tick: ceiling of so many trials)")
-    shades = {"domain": ["nothing", "a curve or a law"], "range": [_FREE, _ASSUMED]}
-    top = {"orient": "top"}
-    assumes = build_nominal("assumes", title="assumes", scale=shades, legend=top)
+    names = build_nominal("name", title=None, sort=[row["name"] for row in rows], axis=_NAMES)
+    x = build_quantitative("epsilon", title="ε, lower bound")
+    shades = {"domain": list(_SHADES), "range": list(_SHADES.values())}
+    assumes = build_nominal("assumes", scale=shades, legend=None)
     bounded = [row for row in rows if row["ceiling"] is not None]
-    ceiling = {"x": build_quantitative("ceiling"), "y": y}
+    ceiling = {"x": build_quantitative("ceiling"), "y": names}
     claimed, line = {"epsilon": report.claim.epsilon}, {"x": build_quantitative("epsilon")}
-    return {
+    chart = {
         "layer": [
-            build_layer(rows, "bar", {"x": x, "y": y, "color": assumes}),
-            build_layer(bounded, "tick", ceiling, color=_CEILING, thickness=2),
-            build_layer([claimed], "rule", line, color=_CLAIM, strokeDash=(6, 4), size=2),
-        ],
-        "width": 320,
-        "height": max(120, 26 * len(rows)),
-        "title": "Lower bounds, and the claim (dashed)",
+            build_layer(rows, "bar", {"x": x, "y": names, "color": assumes}),
+            build_layer(bounded, "tick", ceiling, color=Palette.INK, thickness=2),
+            build_layer([claimed], "rule", line, color=Palette.LIMIT, strokeDash=(6, 4), size=2),
+        ]
     }
+    keys = [LegendEntry(name=f"assumes {name}", colour=hue) for name, hue in _SHADES.items()]
+    keys.append(LegendEntry(name="claim", colour=Palette.LIMIT, width=2, dash=(6, 4)))
+    return Figure.from_plot(
+        "Bounds, and the claim",
+        "A bar beyond the dashed line refutes the claim.",
+        partial(render_svg, chart, height=max(90, 40 + 26 * len(rows))),
+        None,
+        keys=keys,
+        simulated=True,
+    )
 
 
-def _build_rates_chart(report: AuditReport) -> Spec:
-    """Return the empirical error rates per attack. A rate below the claimed curve refutes the
-    claim.
-    """
-    rows = [
-        {"curve": name, "fpr": positives, "fnr": negatives, "order": at}
-        for name, points in (("claimed", report.claimed_curve), *report.roc.items())
-        for at, (positives, negatives) in enumerate(points)
-        if min(positives, negatives) >= _MIN_RATE
-    ]
-    names = ["claimed", *report.roc]
-    colours = [_CLAIM, _FREE, "#4a6fa5", "#8a5aa0", "#6a727b"][: len(names)]
-    dashes = [(6, 4), *[(1, 0)] * len(report.roc)]
+_SHADES = {"nothing": Palette.ACCENT, "a curve or a law": Palette.QUIET}
+"""What a bound assumes → its colour."""
+_NAMES = {"grid": False, "labelLimit": 190}
+_STYLES = (
+    *((Palette.LIMIT, (6, 4)), (Palette.ACCENT, ()), (Palette.INK, ())),
+    *((Palette.QUIET, ()), (Palette.MUTED, (2, 3))),
+)
+"""Colour and dashes of the claimed curve and of each attack's."""
+
+
+def _build_rates_figure(report: AuditReport) -> Figure:
+    """Return the error rates of each attack, next to the claimed curve."""
+    curves = {"claimed": report.claimed_curve, **report.roc}
+    styles = [_STYLES[at % len(_STYLES)] for at in range(len(curves))]
     scale = {"type": "log", "domain": [_MIN_RATE, 1], "clamp": True}
     ticks = {"grid": False, "values": [1e-4, 1e-3, 1e-2, 0.1, 1], "format": "~g"}
-    colour = {"title": None, "scale": {"domain": names, "range": colours}}
-    encoding = {
+    at = {
         "x": build_quantitative("fpr", scale=scale, title="false positives", axis=ticks),
         "y": build_quantitative("fnr", scale=scale, title="false negatives", axis=ticks),
         "order": build_quantitative("order"),
-        "color": build_nominal("curve", **colour, legend={"orient": "top"}),
-        "strokeDash": build_nominal("curve", legend=None, scale={"domain": names, "range": dashes}),
     }
-    return build_layer(rows, "line", encoding, clip=True) | {
-        "width": 280,
-        "height": 220,
-        "title": "Error rates, and the least that is claimed",
+    chart = {
+        "layer": [
+            build_layer(
+                [
+                    {"fpr": positives, "fnr": negatives, "order": order}
+                    for order, (positives, negatives) in enumerate(points)
+                    if min(positives, negatives) >= _MIN_RATE
+                ],
+                "line",
+                at,
+                color=colour,
+                strokeDash=dash or (1, 0),
+                clip=True,
+            )
+            for points, (colour, dash) in zip(curves.values(), styles, strict=True)
+        ]
     }
+    return Figure.from_plot(
+        "Error rates, and the least that is claimed",
+        "An attack's curve below the dashed one contradicts the claim.",
+        partial(render_svg, chart),
+        None,
+        keys=[
+            LegendEntry(name=name, colour=colour, width=2.25, dash=dash)
+            for name, (colour, dash) in zip(curves, styles, strict=True)
+        ],
+        simulated=True,
+    )

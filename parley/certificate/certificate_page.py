@@ -1,4 +1,4 @@
-"""Write a certificate as one HTML page that prints on a sheet of A4.
+"""Build the page of a certificate, which prints on a sheet of A4.
 
 The page shows the facts of `certificate.json`. It is not signed itself, and says so.
 """
@@ -7,38 +7,67 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 from parley.certificate.certificate_statement import CertificateStatement, CertifiedGuarantee
 from parley.certificate.verification import verify_certificate
-from parley.report.components import ReportTable, write_page
+from parley.presentation.document import (
+    Code,
+    Document,
+    Facts,
+    Items,
+    Section,
+    Table,
+    Text,
+    build_section,
+)
 from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.running import is_in_process
-from parley.server.records import attacker_text, guarantee_text
-from parley.server.records.number_format import format_epsilon
+from parley.server.statements import attacker_text, guarantee_text
+from parley.server.statements.guarantee_text import Fact
+from parley.server.statements.number_format import format_epsilon
 
 
-def write_certificate_page(certificate: Path, target: Path) -> None:
-    """Verify a certificate file and write its page.
+def build_certificate_document(certificate: Path) -> Document:
+    """Verify a certificate file and build its page, which prints on one sheet.
 
     Raises:
         CertificateError: a check failed.
-        OSError: the page cannot be written.
     """
-    result = verify_certificate(certificate)
-    facts = result.certificate.statement
-    write_page(
-        target,
-        "certificate.html.j2",
-        package="parley.certificate",
-        facts=facts,
-        what=_describe_run(facts),
-        guarantees=[_build_guarantee(guarantee) for guarantee in facts.guarantees],
-        limits=_list_limits(facts),
-        signer=result.certificate.signer,
-        file_name=certificate.name,
-        file_sha256=hashlib.sha256(read_bytes(certificate)).hexdigest(),
+    verified = verify_certificate(certificate).certificate
+    facts, name = verified.statement, certificate.name
+    digests = (
+        Fact("Signed by (Ed25519)", verified.signer),
+        Fact(f"SHA-256 of {name}", hashlib.sha256(read_bytes(certificate)).hexdigest()),
+        Fact("SHA-256 of the model", facts.model_sha256),
+        Fact("SHA-256 of the job", facts.job_sha256),
+        Fact("Head of the ledger", facts.ledger_head.hash),
+    )
+    return Document(
+        overline=(
+            f"Run {facts.run_id} · issued {facts.issued} · Parley {facts.parley_version} · status: "
+            f"{facts.status}"
+        ),
+        headline="Privacy certificate",
+        lede=_describe_run(facts),
+        sections=[
+            *map(_build_guarantee_section, facts.guarantees),
+            build_section(
+                "What the certificate cannot show",
+                Text("For these you trust the signer:"),
+                Items(_list_limits(facts)),
+            ),
+            build_section(
+                "Signature",
+                Text(
+                    f"This page is not signed. It shows the facts of `{name}`, which is. Check "
+                    "that file offline, with the signer's key from a source that you trust:"
+                ),
+                Code(f"parley certificate verify {name} --signer {verified.signer}"),
+                Facts(digests),
+            ),
+        ],
+        sheet=True,
     )
 
 
@@ -69,8 +98,8 @@ def _list_limits(facts: CertificateStatement) -> list[str]:
     return limits
 
 
-def _build_guarantee(guarantee: CertifiedGuarantee) -> dict[str, Any]:
-    """Return the texts and tables of one unit's guarantee."""
+def _build_guarantee_section(guarantee: CertifiedGuarantee) -> Section:
+    """Return one unit's guarantee: its adversaries, an attacker's rates, its assumptions."""
     charged = guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)
     rows = [[guarantee.adversary.words, charged, "charged and checked from the entries"]]
     rows += [
@@ -84,22 +113,24 @@ def _build_guarantee(guarantee: CertifiedGuarantee) -> dict[str, Any]:
         for row in guarantee.accounts
         if row.adversary.words != guarantee.adversary.words
     ]
-    return {
-        "epsilon": f"ε = {format_epsilon(guarantee.epsilon)}",
-        "scope": f"{charged}, {guarantee_text.format_scope(guarantee)}.",
-        "adversaries": ReportTable(
-            caption="Whom the promise protects against",
-            head=["Adversary", "Privacy loss", "Source"],
-            rows=rows,
+    adversaries = Table(
+        caption="Whom the promise protects against",
+        head=["Adversary", "Privacy loss", "Source"],
+        rows=rows,
+    )
+    rates = None if guarantee.found is None else Table(
+        caption=attacker_text.format_caption(
+            guarantee.found, guarantee.unit, guarantee.neighbouring, guarantee.adversary
         ),
-        "rates": None
-        if guarantee.found is None
-        else ReportTable(
-            caption=attacker_text.format_caption(
-                guarantee.found, guarantee.unit, guarantee.neighbouring, guarantee.adversary
-            ),
-            head=[heading.capitalize() for heading in attacker_text.HEADER],
-            rows=attacker_text.build_rows(guarantee.found, guarantee.unit),
-        ),
-        "assumptions": guarantee.assumptions,
-    }
+        head=[heading.capitalize() for heading in attacker_text.HEADER],
+        rows=attacker_text.build_rows(guarantee.found, guarantee.unit),
+    )  # fmt: skip
+    assumed = guarantee.assumptions
+    return build_section(
+        f"Promise: ε = {format_epsilon(guarantee.epsilon)}",
+        Text(f"{charged}, {guarantee_text.format_scope(guarantee)}."),
+        adversaries,
+        rates,
+        Text("The promise assumes:") if assumed else None,
+        Items(assumed) if assumed else None,
+    )

@@ -22,12 +22,12 @@ from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.safe_io.file_reading import MAX_MODEL_BYTES, open_regular_file
-from parley.server.records import guarantee_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.guarantees import compute_attacker_rates
 from parley.server.records.run_folder import RunFolder, locate_ledger
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import LedgerHead, RunSummary
+from parley.server.statements import guarantee_text
 from parley.version import __version__
 
 

@@ -22,24 +22,25 @@ from parley.certificate.certificate_statement import (
     CertificateStatement,
     CertifiedGuarantee,
 )
-from parley.privacy.accounting.rounding import format_rounded_up
-from parley.privacy.accounting.threat_model import Unit
-from parley.report.disclosure import build_disclosure_table
-from parley.report.paragraphs import (
+from parley.presentation import result_text
+from parley.presentation.disclosure import build_disclosure_table
+from parley.presentation.paragraphs import (
     describe_noise,
     describe_public_facts,
     describe_secure_sum,
     format_algorithm_name,
     list_trust_assumptions,
 )
+from parley.privacy.accounting.rounding import format_rounded_up
+from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.running import is_in_process
-from parley.server.records import attacker_text, guarantee_text, result_text
 from parley.server.records.json_record import JsonRecord, JsonRecordError
 from parley.server.records.run_summary import RunSummary
+from parley.server.statements import attacker_text, guarantee_text
 
 
 class Curator(JsonRecord):

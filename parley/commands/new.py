@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parley.server.records.short_layout import format_rows
+from parley.presentation.short_layout import format_rows
 from parley.starter.starter_folder import EXAMPLE, build_starter_folder
 
 

@@ -13,7 +13,7 @@ from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import operator_client
 from parley.safe_io.json_writing import format_json
 from parley.terminal.deployment_status import watch_status as watch_it
-from parley.terminal.run_output import print_result, print_short_result
+from parley.terminal.document_output import print_result
 
 
 def submit(
@@ -43,10 +43,8 @@ def submit(
     )
     if as_json:
         typer.echo(format_json(result.summary.to_json()))
-    elif verbose:
-        print_result(result)
     else:
-        print_short_result(result)
+        print_result(result, verbose=verbose)
     ended = result.summary.status
     if ended != "complete":
         raise typer.Exit(3 if ended == "budget-exhausted" else 1)

@@ -9,9 +9,11 @@ import typer
 from parley.command_options import AsJson, JobFile, Overrides, Verbose
 from parley.key_options import accept_key_options
 from parley.planning.plan_job import plan as plan_job
+from parley.presentation.page_registry import PAGES
+from parley.presentation.plan_page import list_plan_lines
 from parley.run_request import build_run_request
 from parley.safe_io.json_writing import format_json
-from parley.terminal.run_output import print_plan_summary, print_short_plan
+from parley.terminal.document_output import print_document, print_lines
 
 
 @accept_key_options
@@ -48,13 +50,13 @@ def plan(
         stated["seconds_a_step"] = seconds_a_step
     request = build_run_request(job=job, overrides=sets or (), reads_data=False, **keys)
     outlook = plan_job(request.job, **stated)
-    if outlook.refusal is not None and (as_json or verbose):
-        typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=as_json)
+    if outlook.refusal is not None and as_json:
+        typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=True)
     if as_json:
         typer.echo(format_json(outlook.to_json()))
     elif verbose:
-        print_plan_summary(outlook)
+        print_document(PAGES["plan"](outlook))
     else:
-        print_short_plan(outlook)
+        print_lines(list_plan_lines(outlook))
     if outlook.refusal is not None:
         raise typer.Exit(3)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from parley.report.report_page import write_report
+from parley.presentation.run_page import write_report
 
 
 def report(

@@ -14,8 +14,8 @@ from parley.run_request import build_run_request
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import render_job
 from parley.server.jobs.section_base import JobError
+from parley.terminal.document_output import print_result
 from parley.terminal.live_progress import RunDisplay
-from parley.terminal.run_output import print_result, print_short_result
 
 Partial = Annotated[
     bool,
@@ -85,10 +85,8 @@ def run(
         )
     if as_json:
         typer.echo(format_json(result.summary.to_json()))
-    elif verbose:
-        print_result(result)
     else:
-        print_short_result(result)
+        print_result(result, verbose=verbose)
     if result.summary.status != "complete":
         raise typer.Exit(3 if result.summary.status == "budget-exhausted" else 1)
 

@@ -7,23 +7,17 @@ from typing import Annotated, Any
 
 import typer
 from rich.control import Control
-from rich.table import Table
-from rich.text import Text
 
 from parley.command_options import Verbose
 from parley.key_options import accept_key_options
 from parley.keyword_keys import KEYWORD_KEYS
+from parley.presentation.page_registry import PAGES, write_page
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.section_base import JobError
-from parley.sweeps.sweep_page import (
-    compare_runs,
-    format_difference_count,
-    list_run_names,
-    write_comparison,
-)
 from parley.sweeps.sweep_runner import SweepProgress, SweepResult, run_sweep
-from parley.terminal.terminal_screen import Screen, build_plain_table
+from parley.terminal.document_output import print_document
+from parley.terminal.terminal_screen import Screen
 
 
 @accept_key_options
@@ -126,23 +120,6 @@ def compare(
     ] = None,
 ) -> None:
     """Compare runs: first the keys in which their jobs differ, then their results."""
-    screen = Screen()
-    settings, results = compare_runs(runs)
-    for title, rows in (
-        (format_difference_count(settings), settings),
-        ("What each came to", results),
-    ):
-        screen.print(title, style="bold")
-        if rows:
-            screen.print(_build_comparison_table(runs, rows))
-    typer.echo("* simulation only: a real run would have to release each figure, and pay for it")
+    print_document(PAGES["comparison"](runs))
     if out is not None:
-        typer.echo(f"{write_comparison(runs, out)}")
-
-
-def _build_comparison_table(runs: list[Path], rows: list[tuple[str, list[str]]]) -> Table:
-    table = build_plain_table("", *(Text(to_one_line(name)) for name in list_run_names(runs)))
-    for name, values in rows:
-        cells = (Text(to_one_line(value)) for value in values)
-        table.add_row(Text(to_one_line(name), style="dim"), *cells)
-    return table
+        typer.echo(f"{write_page('comparison', out, runs)}")

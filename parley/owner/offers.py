@@ -40,10 +40,10 @@ from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.path_names import is_own_code
 from parley.secure_agg.primitives import derive_signing_public_key
-from parley.server.records import attacker_text, guarantee_text
-from parley.server.records.guarantee_text import Fact
 from parley.server.records.guarantees import compute_attacker_rates
-from parley.server.records.number_format import format_epsilon
+from parley.server.statements import attacker_text, guarantee_text
+from parley.server.statements.guarantee_text import Fact
+from parley.server.statements.number_format import format_epsilon
 
 _MOST_NAMES, _WAIT_S = 60, 30.0
 

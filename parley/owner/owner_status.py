@@ -13,8 +13,8 @@ from parley.privacy.ledger.approvals import OwnerDecision
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.recorded_entries import EntryState
-from parley.server.records import guarantee_text
-from parley.server.records.number_format import format_epsilon
+from parley.server.statements import guarantee_text
+from parley.server.statements.number_format import format_epsilon
 
 Row = dict[str, str]
 """A line of a table: heading → text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.record_codes import build_coded_columns
 from parley.client.data.schema import Schema
 from parley.planning.simulation_cost import estimate_simulation
+from parley.presentation.plan_page import list_plan_lines
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.noise_calibration import (
     GAUSSIAN_CALIBRATIONS,
@@ -25,6 +28,7 @@ from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.run_request import build_run_request, is_job
 from parley.safe_io.path_names import get_public_name
+from parley.safe_io.plurals import format_noun
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.external_references import find_code_references
 from parley.server.jobs.federation_facts import Federation
@@ -81,6 +85,25 @@ class _Planned:
         return self.stages[: self.stages.index(get_rounds_stage(self.stages))]
 
 
+class Plan(PlanSummary):
+    """A plan that prints itself, in at most 15 lines."""
+
+    def __repr__(self) -> str:
+        budget = format_exact(self.primary.epsilon_budget)
+        return (
+            f"<Plan {self.model.rpartition(':')[2]}, {self.parties} "
+            f"{format_noun(self.parties, 'party')}, epsilon={budget}, {self.rounds} "
+            f"{format_noun(self.rounds, 'round')}>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join(list_plan_lines(self))
+
+    def _repr_html_(self) -> str:
+        """Return the lines that the terminal prints."""
+        return f"<pre>{escape(str(self))}</pre>"
+
+
 SECONDS_PER_STEP = 1.1
 """Seconds of a secure sum of 50 real processes on one machine (docs/benchmarks-speed.md)."""
 
@@ -100,7 +123,7 @@ def plan(
     engine: str | None = None,
     seconds_a_step: float = SECONDS_PER_STEP,
     trust_code: bool = False,
-) -> PlanSummary:
+) -> Plan:
     """Compute what a budget buys before any data are read: noise, rounds, an attacker's success.
 
     >>> plan(epsilon=1, parties=5)
@@ -134,7 +157,7 @@ def plan(
     return _plan_job(request.job, seconds_a_step=seconds_a_step, trust_code=trusted)
 
 
-def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> PlanSummary:
+def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
     for code in () if trust_code else find_code_references(job):
         raise JobError(
             f"Expected --trust-code (trust_code=True) with a job that names code, got "
@@ -195,7 +218,7 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> PlanSumma
         "data_accounts": accounts or None,
         "data_note": note or None,
     }
-    return PlanSummary.model_validate(facts | rest | more(planned))
+    return Plan.model_validate(facts | rest | more(planned))
 
 
 def _find_refusal(planned: _Planned, model: Any, features: int) -> str | None:

@@ -37,7 +37,7 @@ from parley.client.features.column_terms import (
 from parley.prediction.fitted_model import Model
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.model_file import ModelFileError
-from parley.server.records.number_format import format_number
+from parley.server.statements.number_format import format_number
 
 if TYPE_CHECKING:
     from parley.server.records.run_summary import RunSummary

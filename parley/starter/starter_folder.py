@@ -26,6 +26,7 @@ from parley.client.data.data_sources import MemoryTable
 from parley.client.data.party_files import find_party_files, refuse_folder
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
+from parley.presentation.short_layout import Row
 from parley.privacy.ledger.database_url import is_database
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.path_names import is_plain_name
@@ -34,7 +35,6 @@ from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.short_layout import Row
 from parley.simulations.data.bundled_datasets import BUNDLED
 from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.in_memory_data import adapt_job_to_memory

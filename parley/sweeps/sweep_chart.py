@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from parley.report.vega_lite import (
+from parley.presentation.vega_lite import (
     Spec,
     build_bar_end,
     build_layer,

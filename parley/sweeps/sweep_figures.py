@@ -15,7 +15,7 @@ from typing import Any
 
 import vl_convert
 
-from parley.report.vega_lite import Spec
+from parley.presentation.vega_lite import Spec
 from parley.safe_io.file_writing import make_folder, write_file
 from parley.sweeps.sweep_cells import METHOD
 from parley.sweeps.sweep_chart import PRINT, SCREEN, ChartData, build_chart

@@ -22,11 +22,12 @@ from typing import Any
 
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import SchemaError
+from parley.presentation.page_registry import write_page
+from parley.presentation.short_layout import MAX_LINES, Row, format_rows
 from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import build_report_frame
-from parley.server.records.short_layout import MAX_LINES, Row, format_rows
 from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared_data import compute_data_key
@@ -35,7 +36,7 @@ from parley.sweeps.cell_worker import CellTask, begin_process, read_row, run_cel
 from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_cells import MAX_CELLS, Sweep, SweepCell, load_sweep
 from parley.sweeps.sweep_figures import draw_figures
-from parley.sweeps.sweep_page import format_total_cost, write_page
+from parley.sweeps.sweep_page import format_total_cost
 from parley.sweeps.sweep_results import Row as ResultRow
 from parley.sweeps.sweep_results import summarise_rows, write_results
 from parley.sweeps.sweep_table import (
@@ -356,7 +357,7 @@ def run_sweep_cells(
     figures = draw_figures(
         summarise_rows(rows, sweep.axes), folder / "figures", non_private=sweep.non_private
     )
-    page = write_page(rows, sweep.axes, figures, folder, title=title)
+    page = write_page("sweep", folder / "sweep.html", rows, sweep.axes, figures, title=title)
     failed = [str(row["error"]) for row in rows if row["status"] == "failed"]
     return SweepResult(
         folder=folder,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+from parley.presentation.short_layout import MAX_LINES, WIDTH
 from parley.server.jobs.section_base import JobError
-from parley.server.records.short_layout import MAX_LINES, WIDTH
 from parley.sweeps.sweep_results import (
     FIGURES,
     HALF_WIDTH,

@@ -11,7 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from parley.server.records.short_layout import Row, format_rows
+from parley.presentation.short_layout import Row, format_rows
 from parley.terminal.terminal_screen import Screen, build_plain_table, guard_redirected
 
 _EVERY_S = 1.0

@@ -22,8 +22,8 @@ from rich.text import Text
 
 from parley.client.algorithms.registry import get_title
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
-from parley.server.records import guarantee_text
-from parley.server.records.number_format import format_epsilon
+from parley.server.statements import guarantee_text
+from parley.server.statements.number_format import format_epsilon
 from parley.terminal.heartbeat import Heartbeat, format_short_duration
 from parley.terminal.terminal_screen import Screen, guard_redirected
 

@@ -18,9 +18,9 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.records import guarantee_text
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_result import RunResult
+from parley.server.statements import guarantee_text
 
 ARTEFACTS = ("report.html", "summary.json", "job.toml", "model.safetensors", "schema.toml")
 """Files of a run's folder that a tracker may store."""

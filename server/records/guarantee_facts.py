@@ -109,6 +109,12 @@ class AttackerRate(JsonRecord):
     rate: float
 
 
+class AccountAfterRound(RoundAccount):
+    """The total cost of the releases up to a round."""
+
+    round: int
+
+
 class GuaranteeSummary(JsonRecord):
     """One unit's guarantee, planned or spent, with `accounts` by adversary, the charged one first.
 
@@ -116,6 +122,8 @@ class GuaranteeSummary(JsonRecord):
         assumptions: what it depends on beyond its proof; None if that is not known.
         epsilon: of all releases, by `conversion`, the lowest that is proved.
         found: an attacker's rates, for one of the unit and for groups.
+        description, epsilon_by_round: only of a plan: its noise in words, and the cost of all
+            releases up to each round.
     """
 
     unit: Unit
@@ -133,19 +141,8 @@ class GuaranteeSummary(JsonRecord):
     epsilon_by_conversion: dict[str, OptionalFloat]
     found: tuple[AttackerRate, ...] | None = None
     noise: NoiseSummary
-
-
-class AccountAfterRound(RoundAccount):
-    """The total cost of the releases up to a round."""
-
-    round: int
-
-
-class PlannedGuarantee(GuaranteeSummary):
-    """The cost of all releases of a plan, and of those up to each round."""
-
-    description: str
-    epsilon_by_round: tuple[AccountAfterRound, ...]
+    description: str | None = None
+    epsilon_by_round: tuple[AccountAfterRound, ...] | None = None
 
 
 class EpsilonBound(JsonRecord):

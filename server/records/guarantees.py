@@ -38,7 +38,6 @@ from parley.server.records.guarantee_facts import (
     GuaranteeSummary,
     NoiseShares,
     NoiseSummary,
-    PlannedGuarantee,
     RecordBounds,
 )
 from parley.server.records.run_progress import RunProgress
@@ -161,13 +160,13 @@ def build_guarantee_summaries(
 
 def build_planned_guarantee(
     job: Job, stages: Sequence[RunStage], guarantee: Guarantee, budget: UnitBudget
-) -> PlannedGuarantee:
+) -> GuaranteeSummary:
     """Return what a guarantee will cost if all parties survive every round."""
     rounds = get_rounds_stage(stages)
     plan, noise = rounds.plan, summarize_noise(job, rounds.plan, guarantee, engine=job.run.engine)
     before = compute_spent_before(stages, stages.index(rounds))[guarantee.unit]
     event = plan.compute_event(guarantee.unit)
-    return PlannedGuarantee(
+    return GuaranteeSummary(
         **_build_common_fields(
             plan,
             guarantee,

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from parley.privacy.accounting.rounding import format_exact
 from parley.safe_io.plurals import format_noun
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
-from parley.server.records.guarantee_facts import DataAccount, GuaranteeSummary, RecordBounds
+from parley.server.records.job_summary import JobSummary
 from parley.server.records.json_record import JsonRecord, OptionalFloat
 from parley.server.records.round_line import PartyCounts
 
@@ -239,7 +237,7 @@ class EvaluationSummary(JsonRecord):
     reason: str = ""
 
 
-class RunSummary(JsonRecord):
+class RunSummary(JobSummary):
     """The result of a run.
 
     Attributes:
@@ -265,20 +263,12 @@ class RunSummary(JsonRecord):
     engine: str
     status: str
     reason: str = ""
-    algorithm: str
-    algorithm_title: str = ""
-    model: str
     model_digest: str | None = None
     metric: Literal["accuracy", "r2"]
     data: str
-    parties: int
     records_by_party: tuple[int, ...] = ()
-    min_records: int | None = None
     weights: str
-    dimension: int | None = None
-    rounds: int
     rounds_done: int
-    guarantees: tuple[GuaranteeSummary, ...] = Field(min_length=1)
     secure_aggregation: SecureSumSummary
     loss: OptionalFloat = None
     baseline_loss: OptionalFloat = None
@@ -294,9 +284,7 @@ class RunSummary(JsonRecord):
     verdict: str = ""
     advice: tuple[str, ...] = ()
     features: str | None = None
-    class_weights: tuple[float, ...] | None = None
     deployment: str | None = None
-    record_bounds: RecordBounds | None = None
     components: ComponentsSummary | None = None
     clipped_fraction: ClippedFraction | None = None
     dp_sgd: DpSgdSummary | None = None
@@ -307,7 +295,6 @@ class RunSummary(JsonRecord):
     judgement: ClassifierMetrics | RegressionMetrics | None = None
     baseline_judgement: ClassifierMetrics | RegressionMetrics | None = None
     synthetic: SyntheticSummary | None = None
-    data_accounts: tuple[DataAccount, ...] | None = None
 
     def __repr__(self) -> str:
         budget = format_exact(self.primary.epsilon_budget)
@@ -317,8 +304,3 @@ class RunSummary(JsonRecord):
         )
 
     __str__ = __repr__
-
-    @property
-    def primary(self) -> GuaranteeSummary:
-        """The guarantee for the job's own ε and δ."""
-        return self.guarantees[0]

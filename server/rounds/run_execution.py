@@ -40,7 +40,6 @@ from parley.server.records.data_budgets import build_data_accounts
 from parley.server.records.model_metadata import (
     build_model_description,
     build_model_tensors,
-    build_privacy_statement,
 )
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
@@ -55,6 +54,7 @@ from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.party_inspection import build_data_head
 from parley.server.rounds.round_loop import Evaluate, find_resume_point, run_stage
 from parley.server.rounds.run_observer import Observer
+from parley.server.statements.privacy_statement import build_privacy_statement
 from parley.server.synthetic.registry import Tensors, makes_records
 
 BuildCohort = Callable[[RunStage, FederatedAlgorithm, RunProgress], AbstractContextManager[Cohort]]

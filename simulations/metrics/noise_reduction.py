@@ -21,8 +21,8 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets, check_affordable
 from parley.server.planning.job_planner import build_algorithm, scale_to_average
 from parley.server.planning.run_stages import build_stages, get_rounds_stage
-from parley.server.records import guarantee_text
 from parley.server.records.run_summary import RunSummary
+from parley.server.statements import guarantee_text
 from parley.simulations.data.simulated_world import Experiment
 
 ACCEPTABLE_LOSS = 0.01

@@ -9,7 +9,7 @@ from parley.cli import app
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.server.jobs.job_file import load_job
-from parley.server.records import guarantee_text
+from parley.server.statements import guarantee_text
 from parley.simulations.engine.fast_engine import simulate
 
 QUICK = [

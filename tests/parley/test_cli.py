@@ -236,7 +236,7 @@ import parley.privacy.calibration.noise_calibration
 assert not {"scipy.optimize", "scipy.stats", "mpmath"} & set(sys.modules)
 import parley.client.data.schema
 assert not {"polars", "sklearn"} & set(sys.modules)
-import parley.report.report_page
+import parley.presentation.run_page
 from parley.cli import main
 SPARED = {"torch", "flwr", "grpc", "sqlalchemy", "asyncio", "tenacity", "psycopg", "sklearn"}
 SPARED |= {"scipy.optimize", "scipy.stats", "pandas", "pyarrow", "opacus", "dp_accounting"}

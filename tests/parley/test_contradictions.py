@@ -10,13 +10,13 @@ from ledgers import ADULT
 
 from parley.owner.offers import _ApprovalCost, compose
 from parley.planning.plan_job import plan
+from parley.presentation.paragraphs import format_headline
 from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.ledger.ledger import Ledger
-from parley.report.paragraphs import format_headline
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.gradient_algorithms import GradientPerturbationSection
 from parley.server.jobs.job_file import load_job
-from parley.server.records import guarantee_text
+from parley.server.statements import guarantee_text
 
 
 def test_a_plan_says_one_length_of_the_noise():

@@ -23,11 +23,11 @@ from pages import Page, make_run
 import parley
 from parley.audit import audit_page
 from parley.client.data.schema import Schema
-from parley.report.report_page import write_report
+from parley.presentation.page_registry import write_page
+from parley.presentation.run_page import write_report
 from parley.server.records.run_summary import RunSummary
 from parley.sweeps.sweep_cells import build_sweep
 from parley.sweeps.sweep_figures import draw_figures
-from parley.sweeps.sweep_page import write_comparison, write_page
 from parley.sweeps.sweep_results import summarise_rows, write_results
 from parley.sweeps.sweep_runner import run_cells
 
@@ -119,7 +119,7 @@ def report(folder, evil):
 
 def comparison(folder, evil):
     runs = [report(folder, evil).parent, make_run(folder / "other", rounds=5, parties=3)]
-    return write_comparison(runs, folder / "compare.html")
+    return write_page("comparison", folder / "compare.html", runs)
 
 
 def session(folder, evil):
@@ -162,9 +162,8 @@ def sweep(folder, evil):
     rows = run_cells(cells, folder, workers=1)
     rows = [*rows, {**rows[0], "status": "failed", "error": evil}]
     write_results(rows, cells.axes, folder)
-    return write_page(
-        rows, cells.axes, draw_figures(summarise_rows(rows, cells.axes), folder), folder, title=evil
-    )
+    figures = draw_figures(summarise_rows(rows, cells.axes), folder)
+    return write_page("sweep", folder / "sweep.html", rows, cells.axes, figures, title=evil)
 
 
 def audit(folder, evil):

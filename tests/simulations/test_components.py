@@ -9,8 +9,8 @@ import pytest
 from quick_runs import StopAfter
 from safetensors import safe_open
 
+from parley.presentation.run_page import write_report
 from parley.privacy.ledger.ledger import Ledger
-from parley.report.report_page import write_report
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError

@@ -10,11 +10,11 @@ from quick_runs import StopAfter
 
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.party.dataset_config import DatasetConfig
+from parley.presentation.result_text import format_evaluation
+from parley.presentation.run_page import write_report
 from parley.privacy.ledger.ledger import Ledger
-from parley.report.report_page import write_report
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.result_text import format_evaluation
 from parley.simulations.engine.fast_engine import simulate
 
 JOB = (

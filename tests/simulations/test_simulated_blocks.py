@@ -13,7 +13,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records import guarantee_text
+from parley.server.statements import guarantee_text
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import prepare_parties

@@ -26,10 +26,10 @@ from golden_sessions import SESSIONS, asked_in, composed, session
 from golden_text import Sections, call, plain, text_of
 from make_runs import JOBS
 
+from parley.presentation.short_run import list_run_lines
 from parley.server.jobs.job_file import load_job
 from parley.server.model_file import open_model
 from parley.server.records.run_reader import read_summary
-from parley.server.records.short_run import list_run_lines
 from parley.simulations.engine.fast_engine import simulate
 from parley.version import __version__
 

@@ -24,8 +24,8 @@ from parley.deploy.stream.run_queue import QUERIES_FILE, QueryAnswerer, QueuedRu
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_error
 from parley.server.jobs.section_base import JobError
-from parley.server.records.result_text import find_shortcoming
 from parley.server.run_launcher import launch_run, open_run, record_error
+from parley.server.statements.model_shortcoming import find_shortcoming
 
 _log = logging.getLogger("parley.server")
 

@@ -30,8 +30,8 @@ from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
-from parley.server.records import guarantee_text
 from parley.server.records.round_line import RoundLine
+from parley.server.statements import guarantee_text
 from parley.version import __version__
 
 _AGAINST = "its summary names the adversary."

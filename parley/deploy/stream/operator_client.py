@@ -38,7 +38,7 @@ from parley.deploy.stream.grpc_client import check_reachable, explain_call_error
 from parley.deploy.stream.grpc_options import build_channel_options, load_channel_credentials
 from parley.deploy.stream.operator_service import ASK, FILES, READ
 from parley.deploy.stream.run_queue import OPEN_STATES, PAGE_FILE
-from parley.report.report_page import write_report
+from parley.presentation.run_page import write_report
 from parley.safe_io.file_writing import append_to_file, write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.path_names import InvalidName, require_plain_name

@@ -51,7 +51,7 @@ def run_stream(
     server = start("the server", _SERVER, server_home, run, log=run / "logs" / "server.log")
     for home in homes:
         start(home.name, _PARTY, home, log=home / "process.log")
-    import parley.report.report_page  # noqa: F401, PLC0415 - start-up: read while the processes come up
+    import parley.presentation.run_page  # noqa: F401, PLC0415 - start-up: read while the processes come up
 
     left = _RESTARTS
 

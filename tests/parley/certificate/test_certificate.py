@@ -22,8 +22,8 @@ from parley.cli import app
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
-from parley.server.records.attacker_text import format_percent
-from parley.server.records.number_format import format_epsilon
+from parley.server.statements.attacker_text import format_percent
+from parley.server.statements.number_format import format_epsilon
 from parley.simulations.engine.fast_engine import simulate
 
 KEY = bytes(range(32))

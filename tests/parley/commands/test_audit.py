@@ -39,7 +39,7 @@ def test_an_audit_says_claim_bounds_and_verdict_and_opens_no_ledger(tmp_path, mo
     assert "<svg" in page
     assert "<script" not in page
     assert "default-src 'none'" in page
-    assert "ε = 1 at δ = 1e-05" in page
+    assert "ε\xa0=\xa01 at δ\xa0=\xa010⁻⁵" in page
 
 
 def test_a_refuted_claim_is_exit_status_four(monkeypatch):

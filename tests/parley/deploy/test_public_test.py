@@ -14,10 +14,11 @@ import parley
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import SchemaError
 from parley.deploy.public_test import load_test_set
+from parley.presentation.result_text import format_public_test
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.result_text import find_shortcoming, format_public_test
 from parley.server.records.run_reader import read_summary
+from parley.server.statements.model_shortcoming import find_shortcoming
 
 SCHEMA = """
 [columns]

@@ -12,21 +12,17 @@ import pytest
 
 from parley.cli import app
 from parley.client.contract.assumptions import BATCH_INVARIANCE
+from parley.presentation.page_registry import write_page
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
 from parley.simulations.data.prepared_data import PreparedData, compute_data_key
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps import cell_worker, sweep_runner
+from parley.sweeps.comparison_page import compare_runs, list_run_names
 from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_cells import build_sweep, load_sweep
 from parley.sweeps.sweep_figures import draw_figures
-from parley.sweeps.sweep_page import (
-    compare_runs,
-    format_total_cost,
-    list_run_names,
-    write_comparison,
-    write_page,
-)
+from parley.sweeps.sweep_page import format_total_cost
 from parley.sweeps.sweep_results import compute_total_charge, summarise_rows, write_results
 from parley.sweeps.sweep_runner import SweepResult, run_cells
 from parley.sweeps.sweep_table import build_grid
@@ -222,7 +218,9 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     assert means["mean"][0] == pytest.approx((rows[0]["accuracy"] + rows[1]["accuracy"]) / 2)
     assert cells.filter(pl.col("metric") == "r2").is_empty()  # no run has it
     figures = draw_figures(summarise_rows(rows, sweep.axes), tmp_path / "figures")
-    page = write_page(rows, sweep.axes, figures, tmp_path, title="<s>").read_text()
+    page = write_page(
+        "sweep", tmp_path / "sweep.html", rows, sweep.axes, figures, title="<s>"
+    ).read_text()
     assert "&lt;s&gt;" in page
     assert "Simulation only" in page
     assert "4 failed" in page
@@ -234,7 +232,9 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     )
     for text in (page, shown._repr_html_()):  # names of methods and errors are text
         assert not any(tag in text for tag in ("<b>", "<script", "<img"))
-    sides = write_comparison([tmp_path / "alone", tmp_path / "alone"], tmp_path / "<c>.html")
+    sides = write_page(
+        "comparison", tmp_path / "<c>.html", [tmp_path / "alone", tmp_path / "alone"]
+    )
     assert "2 runs compared" in sides.read_text()
     assert list_run_names([tmp_path / "a" / "run", tmp_path / "b"]) == ["run", "b"]
     assert list_run_names(alike := [tmp_path / "a" / "run", tmp_path / "run"]) == [*map(str, alike)]
@@ -276,7 +276,7 @@ def test_what_a_run_assumes_stands_beside_its_epsilon_in_sentence_table_and_file
     ]
     assert f"; assuming: {BATCH_INVARIANCE})" in format_total_cost(rows)
     assert "assuming" not in format_total_cost(rows[:1])
-    page = write_page(rows, ["kind"], [], tmp_path, title="")
+    page = write_page("sweep", tmp_path / "sweep.html", rows, ["kind"], [], title="")
     assert (
         html.unescape(page.read_text()).count(f"assuming: {BATCH_INVARIANCE}</span>") == 1
     )  # of one row, not of both

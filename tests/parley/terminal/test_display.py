@@ -16,6 +16,7 @@ import parley
 from parley.client.contract.assumptions import SOLVER_CONVERGENCE
 from parley.deploy.process_errors import ProcessError
 from parley.planning.plan_job import plan
+from parley.presentation.page_registry import PAGES
 from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, Pure
 from parley.privacy.ledger.account import BudgetAccount, RunHold
 from parley.privacy.ledger.block_composition import SpentByBlock
@@ -25,8 +26,8 @@ from parley.server.jobs.job_file import load_job
 from parley.simulations.engine.fast_engine import simulate
 from parley.terminal import deployment_status
 from parley.terminal.deployment_status import DeploymentStatus, RunStatus, watch_status
+from parley.terminal.document_output import print_document, print_result
 from parley.terminal.ledger_output import LedgerContent, print_ledger, read_ledger
-from parley.terminal.run_output import print_plan_summary, print_result
 from parley.terminal.terminal_screen import build_plain_table
 
 GAUSSIAN = {
@@ -49,7 +50,7 @@ def test_a_plan_and_its_run_say_the_same_noise_of_the_clipped_fraction(tmp_path,
     told = result.summary.clipped_fraction
     assert told.deviation == pytest.approx(steps.clipped_fraction_deviation)
     # A deployment's server does not know what its parties came to; the noise is theirs too.
-    print_result(replace(result, summary=result.summary.with_fields(dp_sgd=None)))
+    print_result(replace(result, summary=result.summary.with_fields(dp_sgd=None)), verbose=True)
     assert "in every step" in " ".join(capsys.readouterr().out.split())
 
 
@@ -91,7 +92,7 @@ def test_a_plan_tells_the_hours_of_a_stated_step(capsys) -> None:
     told = plan(job, seconds_a_step=4.5).distributed
     assert told is not None
     assert (told.steps, told.seconds_a_step, told.hours) == (200, 4.5, 0.25)
-    print_plan_summary(plan(job, seconds_a_step=36.0))
+    print_document(PAGES["plan"](plan(job, seconds_a_step=36.0)))
     shown = " ".join(capsys.readouterr().out.split())
     assert "about 2 h, at 36 s per step; T <= 150 is advised there" in shown
     with pytest.raises(ValueError, match="seconds_a_step > 0"):
@@ -239,7 +240,7 @@ def test_what_is_there_to_be_copied_is_whole(width, monkeypatch, tmp_path, capsy
     monkeypatch.setenv("COLUMNS", width)
     folder = tmp_path / LONG
     job = load_job(overrides=["algorithm.rounds=1"])
-    print_result(simulate(job, out=folder))
+    print_result(simulate(job, out=folder), verbose=True)
     content = read_ledger(str(folder))
     print_ledger(content)
     shown = capsys.readouterr().out

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
-from parley.server.records.number_format import format_cost, format_epsilon
+from parley.server.statements.number_format import format_cost, format_epsilon
 
 AMOUNTS = st.floats(min_value=1e-12, max_value=1e9)
 DUST = Decimal("1e-12")

@@ -30,7 +30,7 @@ from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.server.records.attacker_text import format_percent
+from parley.server.statements.attacker_text import format_percent
 
 
 def gaussian_power(alpha, *, mu):

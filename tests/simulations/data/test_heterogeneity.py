@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.report.label_distribution import _describe_finding
+from parley.presentation.label_distribution import _describe_finding
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_summary import LabelSkew
 from parley.simulations.data.heterogeneity import QUANTILES, compute_label_distribution
@@ -69,7 +69,7 @@ def test_a_run_tells_its_partition(tmp_path, overrides, kind) -> None:
     assert told.kind == kind
     assert tuple(map(sum, told.counts)) == summary.records_by_party
     assert "partition" in summary.simulation_only
-    from parley.report.report_page import write_report
+    from parley.presentation.run_page import write_report
 
     page = write_report(tmp_path / "r").read_text(encoding="utf-8")
     at = page.index("<h3>Labels by party")

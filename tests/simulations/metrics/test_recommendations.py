@@ -8,7 +8,7 @@ import pytest
 import parley
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.server.jobs.job_file import load_job
-from parley.server.records.result_text import find_shortcoming
+from parley.server.statements.model_shortcoming import find_shortcoming
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.metrics.evaluation import evaluate_classifier, evaluate_targets

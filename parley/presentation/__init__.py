@@ -1,0 +1,1 @@
+"""Documents and what shows them: HTML pages, the terminal, JSON."""

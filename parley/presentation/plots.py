@@ -1,0 +1,404 @@
+"""Draw the report's plots with Vega-Lite; vl-convert renders them to static SVG offline.
+
+Every function returns one inline `<svg>` element. It has no script, style sheet or address, and no
+identifier that could clash with another plot's. The six colours of `Palette` are the only ones, and
+`report.css` replaces them in the dark scheme. A column of 424 px is half a desktop page.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import vl_convert
+from markupsafe import Markup
+
+from parley.presentation.document import LegendEntry
+from parley.presentation.vega_lite import (
+    Spec,
+    build_bar_end,
+    build_layer,
+    build_nominal,
+    build_quantitative,
+)
+
+_WIDTH, _HEIGHT = 424, 232
+_MAX_POINTS = 300
+Point = tuple[float, float]
+
+
+class Palette(StrEnum):
+    """The colours of a plot in the light scheme. `report.css` matches them by value."""
+
+    INK = "#1b1f24"
+    MUTED = "#6a727b"
+    GRID = "#e4e6e9"
+    ACCENT = "#0b6b66"
+    QUIET = "#98a1aa"
+    LIMIT = "#b2541f"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """A named line through points (x, y); ``dash`` is SVG's stroke-dasharray."""
+
+    name: str
+    points: Sequence[Point]
+    colour: Palette = Palette.ACCENT
+    width: float = 2.25
+    dash: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Level:
+    """A named horizontal line at ``value``, such as a baseline or a budget."""
+
+    name: str
+    value: float
+    colour: Palette = Palette.LIMIT
+    dash: tuple[int, ...] = (6, 4)
+    width: float = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """A named layer of bars from ``start`` to ``end`` on the x axis, stacked in the given order."""
+
+    name: str
+    bars: Sequence[tuple[float, float, float]]  # (start, end, height)
+    colour: Palette = Palette.ACCENT
+
+
+def build_legend(
+    entries: Sequence[Curve | Level | Bars], charged: str = ""
+) -> tuple[LegendEntry, ...]:
+    """Return the legend of a plot, in order. The entry named `charged` is emphasised."""
+    return tuple(
+        LegendEntry(name=entry.name, colour=entry.colour, charged=entry.name == charged)
+        if isinstance(entry, Bars)
+        else LegendEntry(
+            name=entry.name,
+            colour=entry.colour,
+            width=entry.width,
+            dash=entry.dash,
+            charged=entry.name == charged,
+        )
+        for entry in entries
+    )
+
+
+def draw_curves(
+    lines: Sequence[Curve],
+    levels: Sequence[Level] = (),
+    *,
+    title: str,
+    description: str,
+    most: float | None = None,
+    x_title: str = "round",
+) -> Markup:
+    """Draw lines by round and horizontal levels. Lines are drawn in order, the last on top.
+
+    The axis begins at 0, so that a small change looks small. With `most`, it ends there.
+    """
+    y = build_quantitative(
+        "y", title=None, scale={"zero": True} if most is None else {"domain": [0, most]}
+    )
+    rounds = max((x for line in lines for x, _ in line.points), default=1)
+    # A few rounds get one tick each: ticks at fractions would round to the same label.
+    first = min((x for line in lines for x, _ in line.points), default=1)
+    first = min(first, 1, rounds)
+    ticks = (
+        {"values": list(range(int(first), int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
+    )
+    axis = {"title": x_title, "format": ",d", "tickMinStep": 1, "grid": False, **ticks}
+    x = build_quantitative("x", axis=axis, scale={"domain": [first, rounds], "nice": False})
+    drawn = [
+        build_layer(
+            [{"y": level.value}],
+            "rule",
+            {"y": y},
+            color=level.colour,
+            strokeDash=level.dash,
+            strokeWidth=level.width,
+        )
+        for level in levels
+    ]
+    drawn += [
+        build_layer(
+            [{"x": at, "y": height} for at, height in _subsample_points(line.points)],
+            "line",
+            {"x": x, "y": y},
+            color=line.colour,
+            strokeWidth=line.width,
+            strokeDash=line.dash or (1, 0),
+            strokeCap="butt" if line.dash else "round",
+            strokeJoin="round",
+            point={"filled": True, "size": 30, "color": line.colour} if rounds <= 8 else False,
+        )
+        for line in lines
+    ]
+    return render_svg({"layer": drawn}, title=title, description=description)
+
+
+Box = tuple[float, float, float, float]
+"""Ends of x and of y."""
+
+
+def draw_unit_square(
+    lines: Sequence[Curve],
+    boxes: Sequence[Box],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+) -> Markup:
+    """Draw lines with shares on both axes, and boxes where a point may be; the last line on top."""
+    unit = {"domain": [0, 1], "nice": False}
+    x = build_quantitative("x", scale=unit, axis={"title": x_title, "tickCount": 6, "grid": False})
+    y = build_quantitative("y", scale=unit, axis={"title": y_title, "tickCount": 6})
+    drawn = []
+    if boxes:
+        values = [{"x": a, "x2": b, "y": c, "y2": d} for a, b, c, d in boxes]
+        within = {"x": x, "x2": build_bar_end("x2"), "y": y, "y2": build_bar_end("y2")}
+        drawn.append(build_layer(values, "rect", within, color=Palette.QUIET, fillOpacity=0.35))
+    drawn += [
+        build_layer(
+            [{"x": at, "y": height} for at, height in line.points],
+            "line",
+            {"x": x, "y": y},
+            color=line.colour,
+            strokeWidth=line.width,
+            strokeDash=line.dash or (1, 0),
+            order=False,
+        )
+        for line in lines
+    ]
+    height = _WIDTH * 3 // 4
+    return render_svg({"layer": drawn}, title=title, description=description, height=height)
+
+
+def draw_bars(
+    layers: Sequence[Bars], *, title: str, description: str, x_title: str, y_title: str
+) -> Markup:
+    """Draw upright bars over intervals of x, with stacked layers: sizes, a histogram, losses."""
+    values: list[dict[str, object]] = []
+    foot: dict[float, float] = {}
+    for each in layers:
+        for start, end, height in each.bars:
+            low = foot.get(start, 0.0)
+            foot[start] = low + height
+            gap = (end - start) * (0.12 if len(each.bars) <= 120 else 0.0)
+            values.append(
+                {"a": start + gap, "b": end - gap, "low": low, "top": low + height}
+                | {"c": each.colour}
+            )
+    whole = {"tickMinStep": 1, "format": ",d"}
+    x_axis = {"title": x_title, "grid": False, "tickCount": 6, **whole}
+    edges = [edge for each in layers for start, end, _ in each.bars for edge in (start, end)]
+    encoding = {
+        "x": build_quantitative("a", axis=x_axis, scale={"domain": [min(edges), max(edges)]}),
+        "x2": build_bar_end("b"),
+        "y": build_quantitative("low", title=y_title, axis=whole),
+        "y2": build_bar_end("top"),
+        "color": build_nominal("c", scale=None),
+    }
+    return render_svg(build_layer(values, "rect", encoding), title=title, description=description)
+
+
+def draw_ranking(
+    rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
+) -> Markup:
+    """Draw horizontal bars from zero, one per row ``(name, value, value as text, colour)``, in
+    order.
+    """
+    values = [
+        {"name": each, "value": value, "text": text, "c": colour}
+        for each, value, text, colour in rows
+    ]
+    axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
+    widest = max(value for _, value, _, _ in rows) * 1.22 or 1
+    x = build_quantitative("value", axis=None, scale={"domain": [0, widest]})
+    places = {"x": x, "y": build_nominal("name", sort=None, title=None, axis=axis)}
+    drawn = build_layer(
+        values, "bar", {**places, "color": build_nominal("c", scale=None)}, height=16
+    )
+    words = {**places, "text": build_nominal("text")}
+    said = build_layer(values, "text", words, align="left", dx=6, color=Palette.INK)
+    return render_svg(
+        {"layer": [drawn, said]}, title=title, description=description, height=8 + 32 * len(rows)
+    )
+
+
+def draw_heat_map(
+    cells: Sequence[tuple[int, str, float]],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+) -> Markup:
+    """Draw a map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
+    # Opacity, not a colour scale: one colour is visible on both backgrounds.
+    values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
+    columns = max(x for x, _, _ in cells)
+    step = max(1, columns // 10)
+    x_axis = {"title": x_title, "labelAngle": 0, "values": list(range(1, columns + 1, step))}
+    apart = {"paddingInner": 0.06}
+    encoding = {
+        "x": {"field": "x", "type": "ordinal", "axis": x_axis, "scale": apart},
+        "y": build_nominal("y", sort=None, title=y_title, scale=apart),
+        "fillOpacity": build_quantitative("o", scale=None, legend=None),
+    }
+    drawn = build_layer(values, "rect", encoding, color=Palette.ACCENT)
+    return render_svg(drawn, title=title, description=description)
+
+
+def draw_ranges(
+    rows: Sequence[tuple[str, float, float, float, float, float]],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    y_title: str,
+) -> Markup:
+    """Draw a row per ``(name, low, lower, middle, upper, high)``: a thin bar, a thick bar, a
+    tick.
+    """
+    names = ("name", "low", "lower", "middle", "upper", "high")
+    values = [dict(zip(names, row, strict=True)) for row in rows]
+    axis = {"title": x_title, "format": "%", "tickCount": 6}
+    low, lower, middle = (
+        {
+            "x": build_quantitative(each, axis=axis, scale={"zero": True}),
+            "y": build_nominal("name", sort=None, title=y_title),
+        }
+        for each in ("low", "lower", "middle")
+    )
+    thick = min(14.0, 150 / len(rows))
+    thin = {**low, "x2": build_bar_end("high")}
+    wide = {**lower, "x2": build_bar_end("upper")}
+    tick = {"color": Palette.LIMIT, "thickness": 3, "size": thick * 1.4}
+    drawn = [
+        build_layer(values, "bar", thin, height=thick / 4, color=Palette.QUIET),
+        build_layer(values, "bar", wide, height=thick, color=Palette.ACCENT),
+        build_layer(values, "tick", middle, **tick),
+    ]
+    return render_svg({"layer": drawn}, title=title, description=description)
+
+
+def _subsample_points(points: Sequence[Point]) -> list[Point]:
+    """Return at most 300 of the points, evenly chosen, including the first and the last."""
+    if len(points) <= _MAX_POINTS:
+        return list(points)
+    step = (len(points) - 1) / (_MAX_POINTS - 1)
+    return [points[round(index * step)] for index in range(_MAX_POINTS)]
+
+
+def render_svg(chart: Spec, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
+    """Render the chart as inline SVG, with the palette and width of a column."""
+    font = "system-ui, sans-serif"
+    axis = {
+        "domain": False,
+        "ticks": False,
+        "gridColor": Palette.GRID,
+        "gridWidth": 1,
+        "labelColor": Palette.MUTED,
+        "labelFontSize": 12.5,
+        "labelPadding": 7,
+        "titleColor": Palette.MUTED,
+        "titleFontSize": 12.5,
+        "titleFontWeight": "normal",
+        "titlePadding": 8,
+        "labelFont": font,
+        "titleFont": font,
+    }
+    spec = chart | {
+        "width": _WIDTH,
+        "height": height,
+        "background": None,
+        "autosize": {"type": "fit", "contains": "padding"},
+        "padding": 2,
+        "config": {
+            "font": font,
+            "view": {"stroke": None},
+            "axis": axis,
+            "axisY": {"tickCount": 5},
+            "text": {"fontSize": 12.5},
+        },
+    }
+    drawn: str = vl_convert.vegalite_to_svg(spec, allowed_base_urls=[])
+    return _format_inline_svg(drawn, title, description)
+
+
+def _format_inline_svg(svg: str, title: str, description: str) -> Markup:
+    """Return the SVG for use inside HTML: labelled as one image, without addresses or a fixed
+    size.
+    """
+    found = re.search(r'viewBox="([^"]*)"', svg)
+    box = found.group(1) if found else f"0 0 {_WIDTH} {_HEIGHT}"
+    body = svg[svg.index(">") + 1 : svg.rindex("</svg>")]
+    body = re.sub(
+        r' (?:(?:aria-\w+|role|class|pointer-events|font-family)="[^"]*"|opacity="1")', "", body
+    )
+    body = re.sub(r'="[^"]*"', lambda found: re.sub(r"(\.\d\d)\d+", r"\1", found[0]), body)
+    # vl-convert escapes the text that it draws. Title and description are escaped here.
+    return Markup(  # noqa: S704
+        f'<svg class="plot" viewBox="{box}" role="img" aria-label="{html.escape(title)}. '
+        f'{html.escape(description)}"><title>{html.escape(title)}</title>'
+        f"<desc>{html.escape(description)}</desc>{body}</svg>"
+    )
+
+
+def draw_interval_rows(
+    rows: Sequence[tuple[str, float, float, float]],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+    from_zero: bool,
+) -> Markup:
+    """Draw a row per `(name, low, value, high)`: a bar over the interval, a tick at the value."""
+    names = ("name", "low", "value", "high")
+    values = [dict(zip(names, row, strict=True)) for row in rows]
+    axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
+    y = build_nominal("name", sort=None, title=None, axis=axis)
+    along = {"axis": {"title": x_title, "tickCount": 5}, "scale": {"zero": from_zero}}
+    bar = {"x": build_quantitative("low", **along), "x2": build_bar_end("high"), "y": y}
+    tick = {"x": build_quantitative("value", **along), "y": y}
+    drawn = [
+        build_layer(values, "bar", bar, height=6, color=Palette.QUIET),
+        build_layer(values, "tick", tick, color=Palette.ACCENT, thickness=3, size=14),
+    ]
+    return render_svg(
+        {"layer": drawn}, title=title, description=description, height=56 + 24 * len(rows)
+    )
+
+
+def draw_interval_steps(
+    rows: Sequence[tuple[float, float, float, float, float]],
+    *,
+    title: str,
+    description: str,
+    x_title: str,
+) -> Markup:
+    """Draw a step per `(start, end, low, value, high)`: a block over the interval, a line at the
+    value.
+    """
+    names = ("a", "b", "low", "value", "high")
+    values = [dict(zip(names, row, strict=True)) for row in rows]
+    axis = {"title": x_title, "grid": False, "tickCount": 6}
+    ends = {"domain": [rows[0][0], rows[-1][1]], "nice": False}
+    x = {"x": build_quantitative("a", axis=axis, scale=ends), "x2": build_bar_end("b")}
+    low, value = (
+        build_quantitative(each, title=None, axis={"tickCount": 5}) for each in ("low", "value")
+    )
+    block = {**x, "y": low, "y2": build_bar_end("high")}
+    drawn = [
+        build_layer(values, "rect", block, color=Palette.QUIET, fillOpacity=0.55),
+        build_layer(values, "rule", {**x, "y": value}, color=Palette.ACCENT, strokeWidth=2),
+    ]
+    return render_svg({"layer": drawn}, title=title, description=description)

@@ -1,1 +1,0 @@
-"""The report of a run: one page that opens offline."""

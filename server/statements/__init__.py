@@ -1,0 +1,1 @@
+"""Words for what a run, plan or budget promises: for model files, the terminal and pages."""
