@@ -14,7 +14,7 @@ from parley.presentation.document import (
     Figures,
     LegendEntry,
     Section,
-    Status,
+    StatusLine,
     Table,
     Text,
     build_section,
@@ -45,7 +45,7 @@ def build_audit_document(reports: Sequence[AuditReport]) -> Document:
     return Document(
         overline="Parley audit",
         headline=f"Audit: {verdict.replace('-', ' ')}",
-        statuses=[Status(_VERDICTS[verdict], good=verdict == "not-refuted")],
+        statuses=[StatusLine(_VERDICTS[verdict], good=verdict == "not-refuted")],
         lede=(
             "Simulation only. A lower bound is no estimate: one above the claim is a fault, one "
             "far below it shows a weak attack and never a safe claim. A bound holds with the "

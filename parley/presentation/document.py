@@ -193,7 +193,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Status:
+class StatusLine:
     """A sentence on how something ended, and whether that is as it should be."""
 
     text: str
@@ -217,7 +217,7 @@ class Document:
     headline: str
     overline: str = ""
     lede: str = ""
-    statuses: Sequence[Status] = ()
+    statuses: Sequence[StatusLine] = ()
     notices: Sequence[str] = ()
     cards: Sequence[Card] = ()
     sections: Sequence[Section] = ()

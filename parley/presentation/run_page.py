@@ -23,7 +23,7 @@ from parley.presentation.document import (
     Figures,
     Items,
     Section,
-    Status,
+    StatusLine,
     Table,
     Text,
     build_fact_section,
@@ -94,8 +94,8 @@ def build_run_document(run: RunContent, folder: Path) -> Document:
     """Build the report of a run that is now in `folder`."""
     summary = run.summary
     simulated = is_in_process(summary.engine) or any(line.simulation_only for line in run.rounds)
-    verdict = Status(summary.verdict, simulated="verdict" in summary.simulation_only)
-    state = Status(result_text.format_status(summary), good=summary.status == "complete")
+    verdict = StatusLine(summary.verdict, simulated="verdict" in summary.simulation_only)
+    state = StatusLine(result_text.format_status(summary), good=summary.status == "complete")
     sections = [
         build_section(
             "The guarantee",

@@ -14,7 +14,7 @@ from parley.presentation.document import (
     Document,
     Items,
     Section,
-    Status,
+    StatusLine,
     Table,
     Text,
     build_section,
@@ -36,9 +36,9 @@ def build_overview_document(run: RunSummary, folder: Path) -> Document:
     """Build the overview of a run that is kept in `folder`: how it ended, figures and costs."""
     statuses = []
     if run.status != "complete":
-        statuses.append(Status(result_text.format_status(run)))
+        statuses.append(StatusLine(result_text.format_status(run)))
     if run.verdict:
-        statuses.append(Status(run.verdict, simulated="verdict" in run.simulation_only))
+        statuses.append(StatusLine(run.verdict, simulated="verdict" in run.simulation_only))
     sections = [
         _build_measured(run),
         *build_summary_sections(run),
