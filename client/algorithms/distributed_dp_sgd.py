@@ -162,7 +162,7 @@ class DistributedDPSGD(IterativeAlgorithm):
             values = compute_union_sums(
                 self.model,
                 theta,
-                block.features,
+                block.dense_features,
                 block.labels,
                 batches,
                 self.training,
@@ -192,14 +192,14 @@ class DistributedDPSGD(IterativeAlgorithm):
         public = plan.min_records * plan.parties
         if max(map(len, batches)) * clip > self.bound:  # one might be clamped
             sums = compute_union_sums(
-                self.model, theta, block.features, block.labels, batches, self.training,
+                self.model, theta, block.dense_features, block.labels, batches, self.training,
                 public=public, draws=self._get_loss_stream(plan, randomness),
             )  # fmt: skip
             clamp_entries(sums, self.bound)
             return np.asarray(sums.sum(axis=0))
         rows = np.concatenate(batches)
         return compute_party_sum(  # all parties as one: no single sum is computed
-            self.model, theta, block.features, block.labels, rows, self.training,
+            self.model, theta, block.dense_features, block.labels, rows, self.training,
             public=public, pad=False, draws=self._get_loss_stream(plan, randomness),
         )  # fmt: skip
 

@@ -170,7 +170,7 @@ class FederatedAveraging(IterativeAlgorithm):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> NDArray[np.float64]:
         """Return `[B, d]` updates of parties that are in the round."""
-        features = self.model.to_tensor(block.features)
+        features = self.model.to_tensor(block.dense_features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
         uses_own_size = (
             self.neighbouring is Neighbouring.REPLACE_ONE or self.training.clip_norm is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import polars as pl
@@ -200,7 +200,10 @@ def has_codes(whole: pl.Series) -> bool:
     return low is not None and max(int(high), -int(low)) > LONGEST_NUMBER  # type: ignore[arg-type]
 
 
-def canonicalize_texts(texts: pl.Series) -> pl.Series:
+_Texts = TypeVar("_Texts", pl.Series, pl.Expr)
+
+
+def canonicalize_texts(texts: _Texts) -> _Texts:
     """Return the result of `canonicalize_text` for each text, null for a missing one."""
     return texts.str.strip_chars().str.replace(WHOLE_NUMBER, "$1").replace(TRUTH_VALUES)
 

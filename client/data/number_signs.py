@@ -12,6 +12,8 @@ from the cells. No function here changes a cell: only its author knows what `1.2
 
 from __future__ import annotations
 
+import re
+
 import polars as pl
 
 _MIN_SHARE = 0.9
@@ -90,6 +92,9 @@ def has_thousands_pattern(texts: pl.Series, mark: str) -> bool:
     >>> [has_thousands_pattern(pl.Series(cells), ".") for cells in (["1.234", "999"], ["0.125"])]
     [True, False]
     """
-    marked = texts.filter(texts.str.contains(mark, literal=True))
     grouped = rf"^[+-]?[1-9]\d{{0,2}}[{mark}]\d{{3}}$"
+    # Most columns are decided by their first cell.
+    if len(texts) and mark in texts[0] and not re.search(grouped, texts[0]):
+        return False
+    marked = texts.filter(texts.str.contains(mark, literal=True))
     return len(marked) > 0 and bool(marked.str.contains(grouped).all())

@@ -16,12 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.sensitivity.exact_rows import compute_squares
+
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
 
 ROW_BITS: Final = 16
 """Entries of prepared rows are integer multiples of 2^-16."""
@@ -72,11 +75,12 @@ class PartyBlock(PartyRecords):
     """Records of B parties to learn from.
 
     Attributes:
-        features: `[N, p]` float32 or float64, every row with L2 norm at most 1.
+        features: `[N, p]` float32 or float64, every row with L2 norm at most 1; sparse if they are
+            many (`parley.client.data.sparse_rows`).
         labels: `[N]`; −1/+1 (logistic), targets (ridge) or classes 0..K−1 (softmax).
     """
 
-    features: NDArray[np.floating]
+    features: FeatureRows
     labels: NDArray[np.generic]
     _begin: int = 0
     _squares: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict, repr=False)
@@ -92,9 +96,14 @@ class PartyBlock(PartyRecords):
             raise ValueError(f"Expected offsets to end at {records}, got {self.offsets[-1]}.")
 
     @property
+    def dense_features(self) -> NDArray[np.floating]:
+        """`[N, p]` the features as one array."""
+        return np.asarray(self.features)
+
+    @property
     def record_bytes(self) -> int:
         """Bytes of a record's features."""
-        return int(self.features.itemsize * self.features.shape[1])
+        return int(self.features.nbytes // len(self.features))
 
     @property
     def row_squares(self) -> NDArray[np.float64]:
@@ -107,8 +116,10 @@ class PartyBlock(PartyRecords):
             found = np.empty(len(self.features))
             for begin in range(0, len(found), _CHUNK_ROWS):
                 piece = slice(begin, begin + _CHUNK_ROWS)
+                rows = self.features[piece]
+                entries = rows if isinstance(rows, np.ndarray) else rows.values
                 with np.errstate(over="ignore"):
-                    whole = np.multiply(self.features[piece], 2.0**ROW_BITS, dtype=np.float64)
+                    whole = np.multiply(entries, 2.0**ROW_BITS, dtype=np.float64)
                 found[piece] = compute_squares(whole)
             found[~(found <= 4.0**ROW_BITS)] = np.inf
             found.flags.writeable = False

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,9 @@ from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema, check_label
 from parley.client.data.table_building import build_table
 
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
+
 _CHUNK_ROWS = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""
 
@@ -46,7 +49,7 @@ class Records:
     """N records ready to learn from.
 
     Attributes:
-        features: `[N, p]` float64, ‖row‖₂ ≤ 1.
+        features: `[N, p]` float64, ‖row‖₂ ≤ 1; sparse only if the caller permits it.
         labels: `[N]` float64 (−1/+1, or targets in [−1, 1]) or int64 (classes 0..K−1).
         groups: `[N]` texts of the column that assigns records to parties.
         clamped: number of a column's values that were outside its range and were clamped. It is
@@ -57,7 +60,7 @@ class Records:
             for rows derived from them.
     """
 
-    features: NDArray[np.float64]
+    features: FeatureRows
     labels: NDArray[Any]
     feature_names: tuple[str, ...]
     groups: NDArray[np.str_] | None = None
@@ -103,13 +106,19 @@ def build_records(
     return encode_records(kept, schema, model_kind, None)
 
 
-def join_records(parts: list[Records], order: NDArray[np.int64] | None = None) -> Records:
+def join_records(
+    parts: list[Records],
+    order: NDArray[np.int64] | None = None,
+    *,
+    max_entries: int | None = None,
+) -> Records:
     """Join the records of all parts. Each part is freed once copied, to save memory.
 
     Args:
         order: `[N]` index of the record at each position; None: as they came.
+        max_entries: k, if rows may be sparse; None: they are dense.
     """
-    if len(parts) == 1 and order is None:
+    if len(parts) == 1 and order is None and isinstance(parts[0].features, np.ndarray):
         return parts[0]
     groups = [part.groups for part in parts if part.groups is not None]
     labels = np.concatenate([part.labels for part in parts])
@@ -117,7 +126,13 @@ def join_records(parts: list[Records], order: NDArray[np.int64] | None = None) -
     clamped = {
         name: sum(p.clamped.get(name, 0) for p in parts) for p in parts for name in p.clamped
     }
-    features = np.empty((len(labels), len(names)))
+    features: FeatureRows
+    if max_entries is None:
+        features = np.empty((len(labels), len(names)))
+    else:
+        from parley.client.data.sparse_rows import allocate_rows  # noqa: PLC0415 - a party needs no sparse rows
+
+        features = allocate_rows(len(labels), width=len(names), max_entries=max_entries)
     positions = None if order is None else np.argsort(order)
     end = len(labels)
     while parts:
@@ -186,10 +201,25 @@ def encode_features(table: RawTable, schema: Schema) -> tuple[NDArray[np.float64
 
 
 def encode_records(
-    table: RawTable, schema: Schema, model_kind: str, group_column: str | None
+    table: RawTable,
+    schema: Schema,
+    model_kind: str,
+    group_column: str | None,
+    *,
+    sparse: bool = False,
 ) -> Records:
-    """Return the records of a table, their features and labels encoded."""
-    features, clamped = encode_features(table, schema)
+    """Return the records of a table, their features and labels encoded.
+
+    Args:
+        sparse: whether features are stored sparse.
+    """
+    dense, clamped = encode_features(table, schema)
+    features: FeatureRows = dense
+    if sparse:
+        from parley.client.data.sparse_rows import SparseRows  # noqa: PLC0415 - a party needs no sparse rows
+
+        features = SparseRows.allocate(*dense.shape, max_entries=schema.max_entries)
+        features[:] = dense
     return Records(
         features=features,
         labels=LABEL_READERS[model_kind](table, schema),

@@ -313,6 +313,12 @@ class Schema(SchemaPart):
         return self.model_copy(update={"scaling": _UNSCALED})
 
     @property
+    def max_entries(self) -> int:
+        """Maximum number of features of a record that are not zero."""
+        columns = self.features.values()
+        return sum(1 if isinstance(each, CategoricalColumn) else each.width for each in columns)
+
+    @property
     def row_scale(self) -> float:
         """1/√S, with which ‖x‖₂ ≤ 1 for every record (1/√columns if no column is an array)."""
         return 1 / math.sqrt(sum(column.squared_norm for column in self.features.values()))

@@ -17,7 +17,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from parley.client.data.schema import Schema
 from parley.client.features.column_terms import ColumnTerm
 from parley.client.features.feature_error import FeatureError
 from parley.client.models.clipping import zero_broken_rows
+
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
 
 MAX_FEATURES: Final = 1 << 17
 """Maximum output width of a map."""
@@ -43,10 +46,16 @@ Mapped = NDArray[np.float32]
 
 @dataclass(frozen=True, kw_only=True)
 class BoundFeatureMap:
-    """A map for records of one schema: `[n, p]` cells → `[n, q]` features, q = `width`."""
+    """A map for records of one schema: `[n, p]` cells → `[n, q]` features, q = `width`.
+
+    Attributes:
+        max_entries: maximum number of features of a record that are not zero; None: unknown. With
+            it, `map_piece` maps each record separately, to the same bits in any batch.
+    """
 
     width: int
     map_piece: Callable[[Cells], Mapped]
+    max_entries: int | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.width <= MAX_FEATURES:
@@ -60,7 +69,7 @@ class BoundFeatureMap:
         self.map_piece(rows)
         return (time.perf_counter() - began) / _TIMED_ROWS
 
-    def compute(self, cells: Cells) -> Mapped:
+    def compute(self, cells: FeatureRows) -> Mapped:
         """Compute `[N, q]` features of `[N, p]` cells, on all available cores.
 
         If a record's features are not all finite, they become zeros. A refusal would depend on that
@@ -69,7 +78,7 @@ class BoundFeatureMap:
         rows = np.empty((len(cells), self.width), np.float32)
 
         def fill(begin: int, end: int) -> None:
-            rows[begin:end] = self.map_piece(cells[begin:end])
+            rows[begin:end] = self.map_piece(np.asarray(cells[begin:end]))
             zero_broken_rows(rows[begin:end])
 
         count = len(cells)

@@ -73,7 +73,7 @@ class Bins(FeatureMap):
                 rows[np.arange(len(cells)), start + at] = 1
             return rows
 
-        return BoundFeatureMap(width=int(starts[-1]), map_piece=piece)
+        return BoundFeatureMap(width=int(starts[-1]), map_piece=piece, max_entries=len(groups))
 
     def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
         """Return steps of numbers, bars of categories and of pairs."""
@@ -173,11 +173,13 @@ class LinearSplines(FeatureMap):
                 blocks.append(block.astype(np.float32))
             return np.concatenate(blocks, axis=1)
 
-        widths = (
-            self.intervals + 1 if isinstance(each, NumericColumn) else each.width
-            for each in columns.values()
+        numbers = sum(isinstance(each, NumericColumn) for each in columns.values())
+        return BoundFeatureMap(
+            width=schema.dimension + numbers * self.intervals,
+            map_piece=piece,
+            # The two knots around a number. Without a map it has one entry.
+            max_entries=schema.max_entries + numbers,
         )
-        return BoundFeatureMap(width=sum(widths), map_piece=piece)
 
     def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
         """Return lines through the knots of numbers, bars of categories."""

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from parley.client.data.schema import Schema
+from parley.client.data.sparse_rows import FeatureRows
 from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.models.row_quantization import prepare_rows
 
@@ -60,7 +61,7 @@ def load_or_compute(
     return features
 
 
-_PIECE = 4096
+_PIECE = 512
 """Rows prepared at a time, so that they stay in cache."""
 
 _COLUMNS = 2
@@ -111,7 +112,7 @@ def _prepare_in_place(
 def compute_features(
     features: FeatureMap,
     schema: Schema,
-    cells: NDArray[np.float64],
+    cells: FeatureRows,
     *,
     fingerprint: str,
     folder: Path | None = None,

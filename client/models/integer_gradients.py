@@ -31,7 +31,7 @@ import threading
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,9 @@ from parley.client.models.row_quantization import quantize_rows
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
 from parley.privacy.sensitivity.exact_rows import round_slopes, sum_outer
+
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
 
 Real = NDArray[np.float64]
 
@@ -142,7 +145,7 @@ def compute_gradients(
     counts, which = np.unique(block.sizes, return_inverse=True)
     with np.errstate(all="ignore"):  # values that are not finite are dropped
         if np.isinf(block.row_squares).any():  # rows that were not prepared
-            cut = quantize_rows(block.features)
+            cut = quantize_rows(block.dense_features)
             block = PartyBlock(features=cut, labels=block.labels, offsets=block.offsets)
         sums = _GradientSums(
             model=model,
@@ -198,6 +201,16 @@ def _split_pieces(block: PartyBlock) -> list[tuple[int, int, int, int]]:
     return pieces
 
 
+def _build_factor(rows: FeatureRows, *, sparse: bool) -> Any:
+    """Return rows in double precision, as a sparse matrix if they are sparse and may be.
+
+    Both give the same bits: all sums are exact. For pieces of many parties, dense rows are faster.
+    """
+    if isinstance(rows, np.ndarray) or not sparse:
+        return rows.astype(np.float64, copy=False)
+    return rows.to_csr()
+
+
 @dataclass(frozen=True, kw_only=True)
 class _GradientSums:
     """Sums over pieces of a block.
@@ -219,7 +232,7 @@ class _GradientSums:
     def compute(self, first: int, last: int, begin: int, end: int) -> NDArray[np.int64]:
         """Return `[last − first, K, p]` sums over records `begin` to `end`."""
         part, alone = slice(begin, end), last == first + 1
-        x = self.block.features[part].astype(np.float64, copy=False)
+        x = _build_factor(self.block.features[part], sparse=alone)
         alike = alone or self.block.uniform_size is not None
         own: Any = slice(first, first + 1)  # each record's party, or one party for all of them
         if not alike or (len(self.theta) > 1 and not alone):
@@ -228,6 +241,8 @@ class _GradientSums:
         slopes = self.compute_slopes(
             self.compute_margins(x, own), self.block.labels[part], lengths, own
         )
+        if not isinstance(x, np.ndarray):
+            return sum_outer(slopes, x, int(self.max_slopes[first]) << ROW_BITS)[None]
         if alike:
             shape, length = (
                 (last - first, (end - begin) // (last - first), -1),
@@ -238,13 +253,17 @@ class _GradientSums:
         parts = zip(self.max_slopes[first:last].tolist(), ends[:-1], ends[1:], strict=True)
         return np.stack([sum_outer(slopes[a:b], x[a:b], s << ROW_BITS) for s, a, b in parts])
 
-    def compute_margins(self, x: Real, own: Any) -> Real:
+    def compute_margins(self, x: Any, own: Any) -> Real:
         """Return `[n]` or `[n, K]` margins."""
         one = self.model.loss.outputs == 1
-        if len(self.theta) > 1:
-            several: Real = np.vecdot(x[:, None], self.theta[own])
-            return several[:, 0] if one else several
         theta = self.theta[0]
+        if len(self.theta) > 1:
+            if isinstance(x, np.ndarray):
+                several: Real = np.vecdot(x[:, None], self.theta[own])
+                return several[:, 0] if one else several
+            theta = self.theta[own][0]
+        if not isinstance(x, np.ndarray):
+            return np.asarray(x @ (theta[0] if one else theta.T))
         # Measured: one dot product per row streams fresh memory twice as fast as a matrix product.
         return np.asarray(np.vecdot(x, theta[0]) if one else x @ theta.T)
 

@@ -14,7 +14,7 @@ and metrics.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.record_chunks import CHUNK_BYTES, compute_chunk_ranges, map_chunks
 from parley.client.models.loss_base import Array, Loss
+
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,12 +78,15 @@ class LinearModel:
         projected: Array = theta * (radius / np.maximum(norms, radius))
         return projected
 
-    def compute_margins(self, theta: Array, rows: Array) -> Array:
+    def compute_margins(self, theta: Array, rows: FeatureRows) -> Array:
         """Compute θ·x for rows `[…, n, p]` with θ `[d]` or `[…, d]`: `[…, n]`, or `[…, n, K]`.
 
         With one output, `[n, p]` rows may each have their own θ, `[n, d]`. A row's bits depend only
-        on that row (one output), or on its party's rows (softmax).
+        on that row (one output), or on its party's rows (softmax; of sparse rows, some of them).
         """
+        if not isinstance(rows, np.ndarray):
+            pieces = [self.compute_margins(theta, np.asarray(piece)) for _, piece in rows.split()]
+            return np.concatenate(pieces)
         if self.loss.outputs == 1:
             if theta.ndim == rows.ndim - 1 > 1:
                 theta = theta[..., None, :]
@@ -116,17 +122,17 @@ class LinearModel:
             map_chunks(measure, compute_chunk_ranges(block.offsets, rows, block.uniform_size))
         return losses / block.sizes
 
-    def _count_chunk_rows(self, features: Array) -> int:
+    def _count_chunk_rows(self, features: FeatureRows) -> int:
         return max(CHUNK_BYTES // (features.itemsize * self.features), 1)
 
-    def _check(self, theta: Array, features: Array) -> None:
+    def _check(self, theta: Array, features: FeatureRows) -> None:
         if features.ndim != 2 or features.shape[1] != self.features:
             raise ValueError(f"Expected rows of {self.features} features, got {features.shape}.")
         if theta.shape != (self.dimension,):
             raise ValueError(f"Expected theta of {self.dimension} entries, got {theta.shape}.")
 
     def evaluate(
-        self, theta: Array, features: Array, labels: NDArray[Any], lambda_: float
+        self, theta: Array, features: FeatureRows, labels: NDArray[Any], lambda_: float
     ) -> tuple[float, float]:
         """Compute the regularised mean loss and the metric over records, in one pass.
 
@@ -156,7 +162,7 @@ class LinearModel:
         """Raise ValueError unless the loss is defined for each label."""
         self.loss.check_labels(labels)
 
-    def compute_metric(self, theta: Array, features: Array, labels: NDArray[Any]) -> float:
+    def compute_metric(self, theta: Array, features: FeatureRows, labels: NDArray[Any]) -> float:
         """Return the accuracy; for ridge R² (NaN if all labels are equal)."""
         return self.evaluate(theta, features, labels, 0.0)[1]
 
@@ -169,7 +175,7 @@ class LinearModel:
         """Return probabilities of the labels; None: margins only rank."""
         return self.loss.compute_probabilities(margins)
 
-    def predict(self, theta: Array, features: Array) -> NDArray[Any]:
+    def predict(self, theta: Array, features: FeatureRows) -> NDArray[Any]:
         """Return labels `[N]` predicted for prepared rows: −1/+1, classes, or reals (ridge)."""
         self._check(theta, features)
         return self.loss.predict(

@@ -52,13 +52,13 @@ def load_record_dataset(
     with decline_data_errors(schema_reason=Reason.MODEL):
         read_schema = schema if features is None else schema.unscaled
         records = read_records(source, read_schema, label, division=division)
-    raw: NDArray[np.floating] = records.features
+    raw: NDArray[np.floating] = np.asarray(records.features)
     contents = "" if records.contents is None else str(records.contents)
     fingerprint = fingerprint or contents
     max_records = check_size(dataset, len(raw), get_source_name(source))
     if features is not None:
         raw = _compute_features(
-            records.features,
+            raw,
             features,
             schema,
             get_source_name(source),
@@ -87,7 +87,7 @@ def load_record_dataset(
 
 
 def _compute_features(
-    cells: NDArray[np.float64],
+    cells: NDArray[np.floating],
     features: FeatureMap,
     schema: Schema,
     path: str | Path,

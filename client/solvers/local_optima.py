@@ -22,7 +22,7 @@ certificate is the distance from −∇J to the ball's normal cone, in double pr
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,9 @@ from parley.client.solvers.newton import (
     solve_by_newton,
 )
 from parley.client.solvers.optimum_certificate import bound_gradient_norms, round_to_grid
+
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
 
 _MAX_BALL_STEPS = 100
 
@@ -95,6 +98,7 @@ _CHUNK_BYTES = 2 << 20  # of rows and matrices per worker at a time
 _MAX_MATRIX_SIZE = (
     1000  # beyond this size of Hessian and Gram matrix, conjugate gradients are faster
 )
+_MIN_PIECEWISE_ENTRIES = 1 << 24  # of a pooled problem that is not copied to float64
 _MARGIN = 0.25  # the loop stops at this fraction of the tolerance, so that the certificate holds
 
 
@@ -193,7 +197,7 @@ def solve_local_optima(
 
 def solve_pooled_optimum(
     model: LinearModel,
-    features: Array,
+    features: FeatureRows,
     labels: NDArray[Any],
     lambda_: float,
     *,
@@ -212,17 +216,22 @@ def solve_pooled_optimum(
         weights = np.full(len(features), 1 / len(features))
     if weights.shape != (len(features),):
         raise ValueError(f"Expected {len(features)} weights, got shape {weights.shape}.")
-    rows = np.ascontiguousarray(features, np.float64)[None]
     with np.errstate(all="ignore"):
-        theta, norm, steps = _solve(
-            model,
-            rows,
-            labels[None],
-            weights[None],
-            lambda_=lambda_,
-            gradient_tolerance=np.array([gradient_tolerance]),
+        solution = _solve_in_pieces(
+            model, features, labels, weights, lambda_=lambda_, gradient_tolerance=gradient_tolerance
         )
-    margins = model.compute_margins(theta[0], rows[0])
+        if solution is None:
+            rows = np.ascontiguousarray(features, np.float64)[None]
+            theta, norm, steps = _solve(
+                model,
+                rows,
+                labels[None],
+                weights[None],
+                lambda_=lambda_,
+                gradient_tolerance=np.array([gradient_tolerance]),
+            )
+            solution = theta, norm, steps, model.compute_margins(theta[0], rows[0])
+    theta, norm, steps, margins = solution
     loss = float(np.vdot(weights, model.loss.compute_values(margins, labels)))
     return PooledOptimum(
         theta=theta[0],
@@ -231,6 +240,42 @@ def solve_pooled_optimum(
         iterations=int(steps[0]),
         loss=loss + lambda_ / 2 * float(np.vdot(theta[0], theta[0])),
     )
+
+
+def _solve_in_pieces(
+    model: LinearModel,
+    features: FeatureRows,
+    labels: NDArray[Any],
+    weights: Array,
+    *,
+    lambda_: float,
+    gradient_tolerance: float,
+) -> tuple[Array, Array, NDArray[np.int64], Array] | None:
+    """Solve one problem of many records: return theta `[1, d]`, norm, steps and margins `[n]`.
+
+    It is None if the records are few, and for problems that need all rows at once.
+    """
+    if (
+        features.size < _MIN_PIECEWISE_ENTRIES
+        or model.loss.outputs > 1
+        or model.dimension > _MAX_MATRIX_SIZE
+    ):
+        return None
+    from parley.client.solvers.pooled_newton import PooledSystem  # noqa: PLC0415 - few jobs have so many records
+
+    system = PooledSystem(
+        model=model,
+        rows=np.empty((1, 0, model.features)),
+        labels=_convert_labels(model, labels)[None],
+        weights=weights[None],
+        lambda_=lambda_,
+        pooled=features,
+    )
+    aim = np.array([_MARGIN * gradient_tolerance])
+    theta, steps = solve_by_newton(system, np.zeros((1, model.dimension)), aim, _MAX_STEPS)
+    if not np.vdot(theta, theta) <= model.loss.theta_radius**2:
+        return None
+    return theta, _compute_gradient_norms(system, theta), steps, system.compute_margins(theta)[0]
 
 
 def _solve(
@@ -324,7 +369,9 @@ def _split_batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[
     return ranges
 
 
-def _check(model: LinearModel, features: Array, lambda_: float, gradient_tolerance: float) -> None:
+def _check(
+    model: LinearModel, features: FeatureRows, lambda_: float, gradient_tolerance: float
+) -> None:
     if not 0 < lambda_ < np.inf:
         raise ValueError(f"Expected lambda > 0, got {lambda_}.")
     if not 0 < gradient_tolerance < np.inf:

@@ -112,7 +112,7 @@ class PrimalSystem(NewtonSystem):
             x = self.rows[:, begin : begin + _ROWS]
             weighted = x * curvature[:, begin : begin + _ROWS, None]
             hessian += np.matmul(weighted.swapaxes(-1, -2), x)
-        return _solve_shifted(hessian, self.lambda_, -gradient)
+        return solve_shifted(hessian, self.lambda_, -gradient)
 
     def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """Return θ·s."""
@@ -168,7 +168,7 @@ class DualSystem(NewtonSystem):
 
     def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """Return −(D K + λI)⁻¹ v; multiplied by Xᵀ it is −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
-        return _solve_shifted(
+        return solve_shifted(
             self.compute_curvatures(margins)[..., None] * self.rows, self.lambda_, -gradient
         )
 
@@ -257,7 +257,7 @@ def _search_step_length(system: NewtonSystem, unknown: Array, margins: Array, st
     return np.where(~(np.abs(tilt(length)) > goal), length, low)
 
 
-def _solve_shifted(matrix: Array, lambda_: float, right: Array) -> Array:
+def solve_shifted(matrix: Array, lambda_: float, right: Array) -> Array:
     """Return (matrix + λI)⁻¹ right for each problem; NaN if LAPACK finds a singular one."""
     size = matrix.shape[-1]
     matrix.reshape(len(matrix), -1)[:, :: size + 1] += lambda_

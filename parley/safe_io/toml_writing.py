@@ -15,12 +15,14 @@ equals signs. All external text goes through `format_toml_key`, `format_toml_val
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 import tomli_w
 
 from parley.safe_io.printable_text import escape_unprintable
 
 
+@lru_cache(maxsize=1024)
 def format_toml_key(name: str) -> str:
     """Return a key, quoted if TOML requires it."""
     return escape_unprintable(tomli_w.dumps({name: 0}).removesuffix(" = 0\n"), toml=True)
@@ -36,8 +38,16 @@ def format_toml_value(value: object) -> str:
         )
     if isinstance(value, Iterable) and not isinstance(value, str):
         return "[" + ", ".join(format_toml_value(item) for item in value) + "]"
+    return _format_text(value) if isinstance(value, str) else _format_scalar(value)
+
+
+def _format_scalar(value: object) -> str:
     text = tomli_w.dumps({"v": value}).removeprefix("v = ").removesuffix("\n")
     return escape_unprintable(text, toml=True)
+
+
+_format_text = lru_cache(maxsize=1024)(_format_scalar)
+"""Format a text. A schema of many columns repeats a few of them."""
 
 
 def format_toml_comment(text: str) -> str:

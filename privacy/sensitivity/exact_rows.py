@@ -137,6 +137,7 @@ def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
     """Return `[…, o, p]` the exact Σ_i slopes_i rows_iᵀ of integers `[…, n, o]` and `[…, n, p]`.
 
     Args:
+        rows: dense, or a `scipy.sparse.csr_array` of one matrix.
         length: upper bound on ‖slopes_i‖·‖rows_i‖.
     """
     count = rows.shape[-2]
@@ -146,6 +147,8 @@ def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
         )
     step = (EXACT - 1) // length
     own = [(..., slice(at, at + step), slice(None)) for at in range(0, max(count, 1), step)]
+    if len(own) == 1:
+        return (slopes.swapaxes(-1, -2) @ rows).astype(np.int64)
     sums = ((slopes[at].swapaxes(-1, -2) @ rows[at]).astype(np.int64) for at in own)
     total: NDArray[np.int64] = functools.reduce(operator.iadd, sums)
     return total

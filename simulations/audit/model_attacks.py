@@ -60,7 +60,7 @@ def _run_canary_attack(
     """Train with the canary in place of the first record, and with that record, or none."""
     records = _require_records(target)
     row, label = make(records)
-    features, labels = records.features.copy(), records.labels.copy()
+    features, labels = records.dense_features.copy(), records.labels.copy()
     features[0], labels[0] = row, label
     inside = PartyBlock(features=features, labels=labels, offsets=records.offsets)
     outside = records

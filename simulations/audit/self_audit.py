@@ -84,7 +84,7 @@ def insert_canaries(
     _check_canaries(job, experiment, count)
     block = experiment.block
     rng = np.random.default_rng([seed, _STREAM])
-    rows = _choose_directions(block.features, count, rng)
+    rows = _choose_directions(block.dense_features, count, rng)
     coins = rng.random(count) < 0.5
     in_out = job.privacy.neighbouring == "add-or-remove-one"
     kept = np.flatnonzero(coins) if in_out else np.arange(count)

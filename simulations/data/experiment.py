@@ -19,7 +19,8 @@ from parley.client.data.records import Records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError
-from parley.client.features.row_preparation import build_prepared_rows, compute_features
+from parley.client.features.mapped_rows import MappedRows, RawRows, map_when_read, prepare_raw_rows
+from parley.client.features.row_preparation import compute_features
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -82,16 +83,14 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
     held = read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
     if held is None:
-        test_rows = build_prepared_rows(raw, intercept=intercept, order=test)
+        test_rows = prepare_raw_rows(raw, intercept=intercept, order=test)
     else:
-        test_rows = build_prepared_rows(
-            _compute_test_rows(asked, features, held), intercept=intercept
-        )
+        test_rows = prepare_raw_rows(_compute_test_rows(asked, features, held), intercept=intercept)
     order = np.concatenate(parties)
     del parties  # Some hundred MiB for a million parties.
     room = None if features else records.buffer
     return PreparedData(
-        rows=build_prepared_rows(raw, intercept=intercept, order=order, buffer=room),
+        rows=prepare_raw_rows(raw, intercept=intercept, order=order, buffer=room),
         labels=records.labels[order],
         test_rows=test_rows,
         test_labels=records.labels[test] if held is None else held.labels,
@@ -215,26 +214,36 @@ def _compute_fingerprint(job: Job) -> str:
 
 def _compute_rows(
     job: Job, features: FeatureMap | None, records: Records, schema: Schema, fingerprint: str
-) -> NDArray[np.floating[Any]]:
+) -> RawRows:
     """Return `[N, p]` the raw rows: cells, or features of the chosen map."""
+    cells = records.features
     if features is None:
+        if not job.model.is_feature_map_open:
+            return cells
         # If a rule might have chosen a map, rows are scaled only now.
-        read = records.features
-        return schema.scale_rows(read) if job.model.is_feature_map_open else read
+        if isinstance(cells, np.ndarray):
+            return schema.scale_rows(np.asarray(cells, np.float64))
+        return MappedRows(
+            cells=cells,
+            width=cells.width,
+            max_entries=cells.max_entries,
+            dtype=cells.dtype,
+            compute=schema.scale_rows,
+        )
     place = os.environ.get(FEATURE_CACHE)
     # A draw of some records is useless to another draw.
     folder = Path(place) if place and not job.data.records else None
     try:
-        return compute_features(
-            features, schema, records.features, fingerprint=fingerprint, folder=folder
-        )
+        if folder is None and job.model.learns == "linear":
+            mapped = map_when_read(features, schema, cells)
+            if mapped is not None:
+                return mapped
+        return compute_features(features, schema, cells, fingerprint=fingerprint, folder=folder)
     except FeatureError as error:
         raise JobError(str(error)) from error
 
 
-def _compute_test_rows(
-    job: Job, features: FeatureMap | None, held_out: Records
-) -> NDArray[np.floating[Any]]:
+def _compute_test_rows(job: Job, features: FeatureMap | None, held_out: Records) -> RawRows:
     schema = load_schema(job.data.test_schema or job.data.data_schema)
     return _compute_rows(job, features, held_out, schema, compute_file_digest(job.data.test_source))
 

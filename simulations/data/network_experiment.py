@@ -57,7 +57,7 @@ class NetworkExperiment(Experiment):
         if len(self.block.labels) <= _SAMPLE:
             rows = np.arange(len(self.block.labels))
         return float(
-            self.model.compute_loss(theta, self.block.features[rows], self.block.labels[rows])
+            self.model.compute_loss(theta, self.block.dense_features[rows], self.block.labels[rows])
         )
 
     def compute_aggregated(self) -> None:
@@ -85,7 +85,7 @@ class NetworkExperiment(Experiment):
             )
             count = len(self.block.labels)
             data = PartyData(
-                features=self.model.to_tensor(self.block.features),
+                features=self.model.to_tensor(self.block.dense_features),
                 labels=torch.as_tensor(
                     np.asarray(self.block.labels, dtype=np.int64), device=self.model.device
                 ),
@@ -126,7 +126,7 @@ class NetworkExperiment(Experiment):
         block = self.block
         return replace(
             world,
-            block=replace(block, features=project_rows(block.features, components)),
+            block=replace(block, features=project_rows(block.dense_features, components)),
             test_features=self.test_features @ components,
             components=components,
         )

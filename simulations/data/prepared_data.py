@@ -27,6 +27,7 @@ from numpy.lib import format
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
+from parley.client.data.sparse_rows import FeatureRows
 from parley.safe_io.file_writing import replace_file, write_file
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job import Job
@@ -51,9 +52,9 @@ class PreparedData:
         party_names: if files or a column name them.
     """
 
-    rows: NDArray[np.floating[Any]]
+    rows: FeatureRows
     labels: NDArray[np.generic]
-    test_rows: NDArray[np.floating[Any]]
+    test_rows: FeatureRows
     test_labels: NDArray[np.generic]
     sizes: NDArray[np.int64]
     classes: int

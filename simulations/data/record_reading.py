@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import MemoryTable, Source, SqlQuery
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.party_files import find_party_files
-from parley.client.data.records import Records, build_records
+from parley.client.data.records import Records, build_records, join_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
@@ -111,19 +111,25 @@ def _join_parties(
     """Return the records of one file per party."""
     kind = job.label_kind(schema.classes)
     divided = build_division(job)
-    parts = [load_attribute(_READ)(source, schema, kind, division=divided) for source in sources]
+    sparse = _may_be_sparse(job)
+    parts = [
+        load_attribute(_READ)(source, schema, kind, division=divided, sparse=sparse)
+        for source in sources
+    ]
     if len(parts) != job.parties.count:
         raise JobError(
             f"Expected parties.count = {len(parts)}, the number of files that match "
             f"{job.data.source}, got {job.parties.count}. Use --set parties.count={len(parts)}."
         )
-    joined = Records(
-        features=np.concatenate([part.features for part in parts]),
-        labels=np.concatenate([part.labels for part in parts]),
-        feature_names=parts[0].feature_names,
-        contents=sum_contents([part.contents for part in parts if part.contents]),
-    )
-    return joined, schema.classes, [len(part) for part in parts]
+    sizes = [len(part) for part in parts]
+    contents = sum_contents([part.contents for part in parts if part.contents])
+    joined = join_records(parts, max_entries=schema.max_entries if sparse else None)
+    return replace(joined, contents=contents), schema.classes, sizes
+
+
+def _may_be_sparse(job: Job) -> bool:
+    """Return whether many records may be stored sparse: only sums over them are computed."""
+    return job.model.learns == "linear"
 
 
 def _sample_records(
@@ -145,6 +151,7 @@ def _sample_records(
             sample=sample,
             rng=rng,
             division=build_division(job),
+            sparse=_may_be_sparse(job),
         )
     except (DataError, SchemaError):
         raise
@@ -170,7 +177,7 @@ def read_test(job: Job, classes: int) -> Records:
     schema = load_test_schema(job, classes)
     own = _get_cell_schema(job, schema)
     records: Records = load_attribute(_READ)(
-        job.data.test_source, own, job.label_kind(schema.classes)
+        job.data.test_source, own, job.label_kind(schema.classes), sparse=_may_be_sparse(job)
     )
     return records
 

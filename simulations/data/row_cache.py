@@ -213,7 +213,7 @@ def check_memory(job: Job, block: PartyBlock) -> None:
     """Check that a job's memory holds the records processed at once. Raises JobError."""
     check_memory_limit(
         job,
-        record_bytes=block.features.itemsize * block.features.shape[1],
+        record_bytes=block.record_bytes,
         largest_party=int(block.sizes.max()),
         total=len(block.features),
     )

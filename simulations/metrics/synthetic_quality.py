@@ -110,7 +110,7 @@ def _compute_metrics(
 ) -> Figures:
     row, schema = GENERATORS[algorithm.kind], Schema.from_toml(experiment.data.schema)
     drawn = take_rows(row.draw(algorithm, schema, tensors, table.rows, table.seed), _LOOKED_AT)
-    exact = algorithm.sum_records(experiment.block.features, experiment.block.labels)
+    exact = algorithm.sum_records(experiment.block.dense_features, experiment.block.labels)
     free, _ = row.fit(algorithm, schema, settings, exact)
     count = len(experiment.block.labels)
     twin = take_rows(row.draw(algorithm, schema, free, count, table.seed), _LOOKED_AT)
@@ -127,14 +127,16 @@ def _compute_table_metrics(
     experiment: Experiment,
     rng: np.random.Generator,
 ) -> Figures:
-    train = encode_rows(experiment.block.features, experiment.block.labels, sizes)
+    train = encode_rows(experiment.block.dense_features, experiment.block.labels, sizes)
     alone = np.stack([rng.permutation(column) for column in train.T], axis=1)
     tv1, tv2 = compute_variation(synthetic, train, sizes)
     figures: Figures = {"tv1": tv1, "tv2": tv2}
     figures["independent_tv2"] = compute_variation(alone, train, sizes)[1]
     if not len(experiment.test_labels):
         return figures
-    test = encode_rows(experiment.test_features, _get_test_classes(experiment, sizes[-1]), sizes)
+    test = encode_rows(
+        np.asarray(experiment.test_features), _get_test_classes(experiment, sizes[-1]), sizes
+    )
     figures["held_out_tv2"] = compute_variation(test, train, sizes)[1]
     for name, rows in (("tstr", synthetic), ("real", train)):
         found = evaluate_logistic(rows, test, sizes) | evaluate_trees(rows, test, sizes)
@@ -158,7 +160,7 @@ def _compute_array_metrics(
         return {}
     train, test = (
         _to_unit_range(rows, schema)
-        for rows in (experiment.block.features, experiment.test_features)
+        for rows in (experiment.block.dense_features, np.asarray(experiment.test_features))
     )
     truth = _get_test_classes(experiment, classes)
     real = np.concatenate([train, np.asarray(experiment.block.labels, np.float32)[:, None]], axis=1)

@@ -38,9 +38,13 @@ from parley.client.data.number_signs import describe_signs, find_signs, has_thou
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema_inference.column_profile import (
     ColumnProfile,
+    TextCells,
+    are_whole,
+    drop_missing,
     find_decimal_mark,
     find_missing_mark,
     read_column_profile,
+    read_text_cells,
 )
 from parley.client.data.schema_inference.file_reader import (
     Entry,
@@ -92,6 +96,7 @@ _WORD = r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+"
 _MAX_SHOWN = 5
 _MAX_SOURCE_CHARS = 100
 _MAX_VALUE = 1e299
+_CELLS_AT_ONCE = 2**22
 _MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
 _TAIL_SHARE = 0.01
 _ODD = (
@@ -177,11 +182,7 @@ def infer_schema(
     label = names[-1] if label is None and names else label
     _check_label_types(sources, table, label)
     if label not in table.frame.columns:
-        hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
-        if csv and header and any(re.fullmatch(_NUMBER, name) for name in names):
-            hint = " (is the first line a record? --no-header then names the columns column_1, …)"
-        candidates = get_close_matches(str(label), names, cutoff=0.4) or names
-        raise DataError(f"a label column among {candidates}{hint}", repr(label), path=source_name)
+        raise _build_label_error(str(label), names, source_name, header=csv and header)
     if table.frame.height == 0:
         raise DataError("at least one record", "none", path=source_name)
     decimal = file_entry.get("decimal", ".")
@@ -196,7 +197,7 @@ def infer_schema(
         keep_numbers=keep_numbers,
     )
     try:
-        columns = tuple(reader.read_column(name, is_label=name == label) for name in names)
+        columns = tuple(reader.read_columns(names, str(label)))
     except DataError as error:
         if is_label_named or error.column != label:
             raise
@@ -208,11 +209,6 @@ def infer_schema(
         raise DataError("a column to learn from", got, path=source_name)
     if reader.null_values:
         file_entry["null-values"] = sorted(reader.null_values)
-    remarks = []
-    if csv and header and all(_is_name_a_cell(column, table) for column in columns):
-        remarks.append("The first line looks like a record. If it has no names, use --no-header.")
-    if csv and len(columns) == 1:
-        remarks.append(f"Only one column, {label!r}. If there are more, set --separator.")
     names_of_files = ", ".join(map(_get_display_name, sources))
     return InferredSchema(
         text=_format_schema(names_of_files, table.frame.height, file_entry, columns),
@@ -220,8 +216,29 @@ def infer_schema(
         label=label,
         file=file_entry,
         columns=columns,
-        remarks=tuple(remarks),
+        remarks=tuple(_list_csv_remarks(columns, table, header=header)) if csv else (),
     )
+
+
+def _build_label_error(
+    label: str, names: Sequence[str], path: str | Path, *, header: bool
+) -> DataError:
+    """Build the error of a label that is no column."""
+    hint = " (is the file cut by another --separator?)" if len(names) == 1 else ""
+    if header and any(re.fullmatch(_NUMBER, name) for name in names):
+        hint = " (is the first line a record? --no-header then names the columns column_1, …)"
+    candidates = get_close_matches(label, names, cutoff=0.4) or names
+    return DataError(f"a label column among {candidates}{hint}", repr(label), path=path)
+
+
+def _list_csv_remarks(
+    columns: Sequence[ColumnReading], table: RawTable, *, header: bool
+) -> Iterator[str]:
+    """Yield what may be wrong with how a whole CSV was read."""
+    if header and all(_is_name_a_cell(column, table) for column in columns):
+        yield "The first line looks like a record. If it has no names, use --no-header."
+    if len(columns) == 1:
+        yield f"Only one column, {columns[0].name!r}. If there are more, set --separator."
 
 
 def _get_own_label(table: MemoryTable) -> str | None:
@@ -326,13 +343,33 @@ class _ColumnReader:
         self._keep_numbers = keep_numbers
         self.null_values: set[str] = set()
 
-    def read_column(self, name: str, *, is_label: bool) -> ColumnReading:
+    def read_columns(self, names: Sequence[str], label: str) -> Iterator[ColumnReading]:
+        """Yield the reading of each column. Columns of text are read some at a time."""
+        together = max(_CELLS_AT_ONCE // max(self._rows, 1), 1)
+        for begin in range(0, len(names), together):
+            group = names[begin : begin + together]
+            columns = {
+                name: self._table.get_column(name)
+                for name in group
+                if not (self._table.typed or name in self._table.arrays)
+            }
+            texts = [name for name, column in columns.items() if column.dtype == pl.String]
+            read = read_text_cells([columns[name] for name in texts], decimal=self._decimal)
+            found = dict(zip(texts, read, strict=True))
+            for name in group:
+                yield self.read_column(name, is_label=name == label, texts=found.get(name))
+
+    def read_column(
+        self, name: str, *, is_label: bool, texts: TextCells | None = None
+    ) -> ColumnReading:
         """Return the reading of one column."""
         if name in self._table.arrays:
             entry, why = _build_array_entry(self._table.arrays[name], self._rows)
             return ColumnReading(name=name, entry=entry, why=why)
         series, doubt = self._table.get_column(name), ""
-        cells = read_column_profile(series, decimal=self._decimal, texts=not self._table.typed)
+        cells = read_column_profile(
+            series, decimal=self._decimal, texts=not self._table.typed, cells=texts
+        )
         if is_label:
             entry, why = _build_label_entry(cells.values, self._table.path, name)
             doubt = _explain_doubtful_label(series, cells.values, entry)
@@ -354,10 +391,12 @@ class _ColumnReader:
             entry["missing"] = entry.get("centre", (low + high) / 2)
         if len(cells.near):
             why += "; most cells are numbers, but more than 1 % are not"
-        remarks = tuple(self._list_remarks(series, cells, entry))
+        remarks = tuple(self._list_remarks(series, cells, entry, texts))
         return ColumnReading(name=name, entry=entry, why=why, remarks=remarks, doubt=doubt)
 
-    def _list_remarks(self, series: pl.Series, cells: ColumnProfile, entry: Entry) -> Iterator[str]:
+    def _list_remarks(
+        self, series: pl.Series, cells: ColumnProfile, entry: Entry, texts: TextCells | None
+    ) -> Iterator[str]:
         is_label = entry["kind"] == "label"
         if 0 < cells.missing_count < self._rows:
             kinds = ", ".join(f"{text or 'empty'} {n}" for text, n in cells.missing.items())
@@ -388,7 +427,7 @@ class _ColumnReader:
                 counted = f"{len(places)} of {self._rows} cells"
                 yield f"{counted} {verdict}: {quoted} in {self._format_positions(places)}"
         yield from self._find_unlike_parts(series, entry)
-        yield from self._find_doubtful_numbers(series, cells.values, entry)
+        yield from self._find_doubtful_numbers(series, cells, entry, texts)
 
     def _find_unlike_parts(self, series: pl.Series, entry: Entry) -> Iterator[str]:
         """Yield the files that have numbers in a column which other files have as text."""
@@ -418,21 +457,24 @@ class _ColumnReader:
             )
 
     def _find_doubtful_numbers(
-        self, series: pl.Series, values: pl.Series, entry: Entry
+        self, series: pl.Series, cells: ColumnProfile, entry: Entry, texts: TextCells | None
     ) -> Iterator[str]:
         """Yield other possible meanings of a column's numbers."""
-        present = values.drop_nulls()
-        texts = entry["kind"] == "categorical" and present.dtype == pl.String
-        if texts and not has_only_codes(present) and (signs := find_signs(present)):
+        values, present = cells.values, cells.present
+        is_text = entry["kind"] == "categorical" and present.dtype == pl.String
+        if is_text and not has_only_codes(present) and (signs := find_signs(present)):
             yield f"taken as categories: {describe_signs(signs)}"
         if "range" not in entry or not present.dtype.is_numeric():
             return
-        if series.dtype == pl.String:
-            cells = series.str.strip_chars().filter(values.is_not_null())
+        if series.dtype == pl.String and (texts is None or texts.has_points):
+            stripped = series.str.strip_chars() if texts is None else texts.present
+            if values.null_count():
+                stripped = stripped.filter(values.is_not_null())
             mark = self._decimal
             # If a comma separates cells, three decimals in every cell are a measurement's.
-            plain = not bool(cells.str.contains(mark, literal=True).all())
-            if has_thousands_pattern(cells, mark) and (plain or not self._comma):
+            if has_thousands_pattern(stripped, mark) and not (
+                self._comma and bool(stripped.str.contains(mark, literal=True).all())
+            ):
                 name = "point" if mark == "." else "comma"
                 yield (
                     f"every {name} precedes exactly three digits. If it is a thousands "
@@ -440,17 +482,18 @@ class _ColumnReader:
                 )
         mark_of_none = find_missing_mark(present)
         numbers = present if mark_of_none is None else present.filter(present != mark_of_none)
-        whole = numbers.unique().sort()
-        if (
+        distinct = numbers.n_unique()
+        if not (
             entry["kind"] == "numeric"
-            and 2 <= len(whole) <= _MAX_CODES
-            and len(present) >= _MAX_CODES * len(whole)
-            and bool((whole == whole.round()).all())
-            and not bool(((whole == 0) | (whole == 1)).all())
+            and 2 <= distinct <= _MAX_CODES
+            and len(present) >= _MAX_CODES * distinct
         ):
-            listed = ", ".join(f"{value:.0f}" for value in whole.to_list())
+            return
+        whole = np.unique(numbers.to_numpy())
+        if (whole == whole.round()).all() and not ((whole == 0) | (whole == 1)).all():
+            listed = ", ".join(f"{value:.0f}" for value in whole.tolist())
             yield (
-                f"{len(whole)} different whole numbers: if they are codes, not amounts, write "
+                f"{distinct} different whole numbers: if they are codes, not amounts, write "
                 f'kind = "categorical", categories = [{listed}] for this column'
             )
 
@@ -509,13 +552,13 @@ def _build_kept_entry(series: pl.Series) -> tuple[Entry, str] | None:
 def _build_column_entry(  # noqa: PLR0911 - one a kind of column
     name: str, series: pl.Series, missing_count: int, max_categories: int, sizes: Sequence[int]
 ) -> tuple[Entry, str]:
-    distinct = series.drop_nulls().n_unique()
+    present = drop_missing(series)
+    distinct = present.n_unique()
     if distinct < 2:
         if distinct and missing_count and len(series) - missing_count >= MIN_RECORDS:
             entry = {"kind": "categorical", "categories": _sort_values(series), "other": True}
             return entry, "one value or none: the bucket of other categories takes none"
         return {"kind": "ignore"}, _explain_constant(series) if distinct else "no values"
-    present = series.drop_nulls()
     codes = series.dtype == pl.String and has_only_codes(present)
     whole = _to_whole_numbers(present)
     if whole is not None and (form := find_date_form(whole)):
@@ -530,14 +573,14 @@ def _build_column_entry(  # noqa: PLR0911 - one a kind of column
         return {"kind": "ignore"}, DATES
     if not series.dtype.is_numeric():
         return {"kind": "ignore"}, f"type {series.dtype}: neither number nor text"
-    if bool((series.cast(pl.Float64).abs() > _MAX_VALUE).any()):
+    if (np.abs(present.cast(pl.Float64).to_numpy()) > _MAX_VALUE).any():
         return {"kind": "ignore"}, "infinite or nearly infinite values: clean them before use"
     return _build_numeric_entry(series)
 
 
 def _build_numeric_entry(series: pl.Series) -> tuple[Entry, str]:
     """Return the entry of a column of at least two finite numbers."""
-    values = series.cast(pl.Float64).drop_nulls().to_numpy()
+    values = drop_missing(series.cast(pl.Float64)).to_numpy()
     low, high = _round_outwards(float(values.min()), float(values.max()))
     entry: Entry = {"kind": "numeric"}
     why = "range and centre read from the data, rounded"
@@ -570,8 +613,7 @@ def _to_whole_numbers(present: pl.Series) -> pl.Series | None:
     if present.dtype.is_integer():
         return present
     if present.dtype.is_float():
-        whole = bool(((present == present.floor()) & (present.abs() < 2**53)).all())
-        return present.cast(pl.Int64) if whole else None
+        return present.cast(pl.Int64) if are_whole(present) else None
     if present.dtype == pl.String and has_only_codes(present):
         return present.cast(pl.Int64, strict=False)
     return None
@@ -589,7 +631,7 @@ def _explain_identifier(name: str, series: pl.Series, distinct: int, sizes: Sequ
     words = {word.lower() for word in re.findall(_WORD, name)}
     begins = np.cumsum([0, *sizes[:-1]])
     parts = [
-        series.slice(int(at), rows).drop_nulls() for at, rows in zip(begins, sizes, strict=True)
+        drop_missing(series.slice(int(at), rows)) for at, rows in zip(begins, sizes, strict=True)
     ]
     once = all(part.n_unique() == len(part) for part in parts)
     if once and (words & _NUMBERED or series.dtype == pl.String or _is_serial(parts)):

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,9 @@ DATES = (
 
 def has_only_codes(texts: pl.Series) -> bool:
     """Return whether texts are digits but not numbers: postcodes, 01069, or 16 digits."""
+    # Most columns are decided by their first cell.
+    if not len(texts) or not re.fullmatch(r"[+-]?\d+", texts[0]):
+        return False
     for code, digits in ((_LEADING_ZEROS, r"^\d+$"), (LONG_CODE, r"^[+-]?\d+$")):
         if bool(texts.str.contains(code).any()) and bool(texts.str.contains(digits).all()):
             return True
@@ -82,7 +86,7 @@ def split_label_sides(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | Non
 def _explain_no_categories(present: pl.Series, max_categories: int) -> str:
     """Return why texts are not categories; empty if they may be."""
     distinct = present.n_unique()
-    if bool(present.str.contains(_DATE).all()):
+    if re.search(_DATE, present[0]) and bool(present.str.contains(_DATE).all()):
         return DATES
     different = distinct == len(present) >= _MIN_DIFFERENT
     if (distinct > max_categories or different) and not has_only_codes(present):
