@@ -49,7 +49,9 @@ def on_config(config: Any) -> Any:
     for room in _rooms():
         rooms.setdefault(room.split("/")[0], []).append({_title(room): _page(room)})
     (group,) = (entry for entry in config.nav if "Reference" in entry)
-    group["Reference"] += [{title: name} for name, (title, _) in reference_pages.PAGES.items()]
+    pages = [{title: name} for name, (title, _) in reference_pages.PAGES.items()]
+    keys = [page for page in pages if next(iter(page)).endswith(" keys")]
+    group["Reference"] += [{"Keys of files": keys}, *(page for page in pages if page not in keys)]
     group["Reference"].append(
         {"Python API": [{package: pages} for package, pages in rooms.items()]}
     )
