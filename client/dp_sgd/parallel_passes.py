@@ -5,7 +5,7 @@ each other most of the time: on two busy cores a pass took ten times the CPU tim
 Therefore each pass of a small network runs on one thread, and passes run next to each other. A
 large network fills the cores by itself.
 
-torch.func replaces a module's parameters while it runs, so each thread needs a module of its own. A
+torch.func replaces a module's parameters while it runs, so each thread needs its own module. A
 copy shares all tensors with the original. The same addresses keep a record's bits the same in each
 copy (`parley.client.dp_sgd.batch_invariance`).
 """
