@@ -39,17 +39,23 @@ class Shown:
         word: name of that metric on the page.
         at: values of ε in the table.
         figures: names of the sweep's figures on the page.
+        table: whether the page has the table of methods, in addition to the CSV file.
     """
 
     measure: str
     word: str
     at: tuple[float, ...]
     figures: tuple[str, ...]
+    table: bool = False
 
 
 PARTS = {
     "kdd": Shown(
-        measure="accuracy", word="accuracy", at=(0.05, 0.5), figures=("excess_loss", "accuracy")
+        measure="accuracy",
+        word="accuracy",
+        at=(0.05, 0.5),
+        figures=("excess_loss", "accuracy"),
+        table=True,
     ),
     "adult": Shown(
         measure="accuracy", word="accuracy", at=(0.05, 0.5), figures=("excess_loss", "accuracy")
@@ -106,6 +112,8 @@ def _tables(rows: Sequence[Row], shown: Shown) -> Iterator[str]:
     epsilons = [epsilon for epsilon in _epsilons(rows) if epsilon in LOSS_AT]
     yield f"**{parties} parties.** {_not_private(own, shown)}"
     yield ""
+    if not shown.table:
+        return
     heads = [f"ε = {short(epsilon)}" for epsilon in (*epsilons, *shown.at)]
     heads[0] = f"excess loss, {heads[0]}"
     heads[len(epsilons)] = f"{shown.word}, {heads[len(epsilons)]}"

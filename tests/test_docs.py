@@ -156,27 +156,27 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
                 told = [method, 10, epsilon, cost * epsilon, metric, *mean, 10, 0, "complete"]
                 rows.append(",".join(map(str, told)))
     (tmp_path / "summary.csv").write_text("\n".join(rows))
-    maker.make("adult", tmp_path, docs=tmp_path)
+    maker.make("kdd", tmp_path, docs=tmp_path)
     made = page.read_text(encoding="utf-8")
     assert "| 7 local | 80 ± 0.1 | 8 ± 0.1 | 0.7500 ± 0.0100 | 0.7500 ± 0.0100 | ε |" in made
     assert "| 0.7500 ± 0.0100 | 0.1, 0.4, 1 |" in made
     assert "| 4 Pathak | 1.6e3 ± 0.1 |" in made
-    part = made[made.index("<!-- adult") : made.index("<!-- end of adult")]
+    part = made[made.index("<!-- kdd") : made.index("<!-- end of kdd")]
     assert part.count("| at most ε/m |") == 1
     assert (
         "accuracy 0.9000 centralised, 0.8000 aggregated; the latter's excess loss is 3.0e−3."
         in made
     )
     assert "| 7 local over 10 sum | 8 to 8 |" in made
-    kdd = slice(source.index("<!-- kdd"), source.index("<!-- end of kdd"))
-    assert source[kdd] in made
-    every = (tmp_path / "methods-adult.csv").read_text(encoding="utf-8")
+    adult = slice(source.index("<!-- adult"), source.index("<!-- end of adult"))
+    assert source[adult] in made
+    every = (tmp_path / "methods-kdd.csv").read_text(encoding="utf-8")
     assert every.startswith('parties,method,"excess loss, ε = 0.05","excess loss, ε = 0.2",')
     assert "\n10,7 local,80 ± 0.1,20 ± 0.1,8 ± 0.1,0.7500 ± 0.0100," in every
-    assert ">accuracy</text>" in (tmp_path / "methods-adult-accuracy.svg").read_text()
+    assert ">accuracy</text>" in (tmp_path / "methods-kdd-accuracy.svg").read_text()
     (tmp_path / "summary.csv").write_text("\n".join(rows).replace("0,complete", "1,mixed", 1))
     with pytest.raises(SystemExit, match="1 faulty cells"):
-        maker.make("adult", tmp_path, docs=tmp_path)
+        maker.make("kdd", tmp_path, docs=tmp_path)
     with pytest.raises(SystemExit, match="a name of kdd"):
         maker.make("mnist", tmp_path, docs=tmp_path)
 
