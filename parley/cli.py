@@ -19,10 +19,8 @@ from typer._completion_classes import completion_init
 
 from parley.command_options import COMPLETION_VARIABLE
 from parley.command_table import CommandTable
-from parley.exit_status import INTERNAL_ERROR, get_exit_status
 from parley.safe_io.os_errors import describe_error
 from parley.safe_io.printable_text import guard_streams
-from parley.suggestions import add_suggestion
 from parley.version import __version__
 
 app = typer.Typer(
@@ -77,11 +75,19 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        status = _report_error(error)
-        if status is None:
-            _fail(_report_internal_error(error), INTERNAL_ERROR)
-        _fail(describe_error(error), status)
+        _fail(*_describe_failure(error))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _describe_failure(error: Exception) -> tuple[str, int]:
+    """Return an error's message and exit status."""
+    _report_usage_error(error)
+    from parley.exit_status import INTERNAL_ERROR, get_exit_status  # noqa: PLC0415 - start-up: only for an error
+
+    status = get_exit_status(error)
+    if status is None:
+        return _report_internal_error(error), INTERNAL_ERROR
+    return describe_error(error), status
 
 
 def _report_internal_error(error: Exception) -> str:
@@ -111,10 +117,12 @@ def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _report_error(error: Exception) -> int | None:
-    """Return the exit status of an expected error, or None for a bug."""
+def _report_usage_error(error: Exception) -> None:
+    """Print an error of the command line, and end."""
     if isinstance(error, click.ClickException):
         if isinstance(error, click.UsageError):
+            from parley.suggestions import add_suggestion  # noqa: PLC0415 - start-up: only for an error
+
             add_suggestion(error)
         error.show()
         sys.exit(error.exit_code)
@@ -122,7 +130,6 @@ def _report_error(error: Exception) -> int | None:
         if error.__context__ is not None:
             typer.echo(err=True)  # end the question's line
         _fail(*_NO_ANSWER.get(type(error.__context__), _NO_ANSWER[type(None)]))
-    return get_exit_status(error)
 
 
 _NO_ANSWER: dict[type, tuple[str, int]] = {

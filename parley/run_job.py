@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from parley.client.data.schema import Schema
 from parley.completed_run import Run
 from parley.model_objects import is_object_name
-from parley.notebook_display import find_notebook_display
 from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest, build_run_request
 from parley.safe_io.plugin_table import PluginTable
@@ -104,7 +104,7 @@ def run_request(
 ) -> Run:
     """Run what was requested and write the report. For the arguments see `run`."""
     job = request.job if resume is None else RunFolder.open(Path(resume))[1]
-    observer = observer or find_notebook_display()
+    observer = observer or _find_notebook_display()
     trackers = _open_trackers(track)
     observer = _ObserverGroup(observer, trackers) if trackers else observer
     tell_stage(observer, "reading")
@@ -121,6 +121,14 @@ def run_request(
     for tracker in trackers:
         tracker.report_end(result)
     return Run.of(result)
+
+
+def _find_notebook_display() -> Observer | None:
+    if "IPython" not in sys.modules:
+        return None
+    from parley.notebook_display import find_notebook_display  # noqa: PLC0415 - only in a notebook
+
+    return find_notebook_display()
 
 
 def _run_engine(

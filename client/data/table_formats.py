@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from parley.client.data.data_error import DataError
-from parley.client.data.memory_limit import MemoryLimit
 from parley.client.data.schema import FileFormat, Schema
 from parley.safe_io.plugin_table import PluginTable
 
 if TYPE_CHECKING:
+    from parley.client.data.memory_limit import MemoryLimit
     from parley.client.data.raw_table import RawTable
 
 

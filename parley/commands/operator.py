@@ -13,7 +13,7 @@ from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import operator_client
 from parley.safe_io.json_writing import format_json
 from parley.terminal.deployment_status import watch_status as watch_it
-from parley.terminal.document_output import print_result
+from parley.terminal.result_output import print_result
 
 
 def submit(

@@ -14,8 +14,8 @@ from parley.run_request import build_run_request
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import render_job
 from parley.server.jobs.section_base import JobError
-from parley.terminal.document_output import print_result
 from parley.terminal.live_progress import RunDisplay
+from parley.terminal.result_output import print_result
 
 Partial = Annotated[
     bool,

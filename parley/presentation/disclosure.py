@@ -19,7 +19,6 @@ from parley.privacy.accounting.threat_model import Adversary, find_noise_point
 from parley.safe_io.file_reading import read_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_summary import RunSummary
-from parley.server.rounds.party_status import PartyStatus
 from parley.server.statements import guarantee_text
 from parley.server.statements.number_format import format_number
 
@@ -123,6 +122,8 @@ def _truncate_rows(rows: list[list[str]]) -> list[list[str]]:
 
 
 def _format_party_state(party: dict[str, Any]) -> str:
+    from parley.server.rounds.party_status import PartyStatus  # noqa: PLC0415 - a simulation has no real parties
+
     state = "in the sum" if party["state"] == str(PartyStatus.UNMASKED) else str(party["state"])
     return f"{state} ({party['reason']})" if party["reason"] else state
 

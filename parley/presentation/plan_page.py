@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from parley.presentation.document import Document, Section, Table, Text, build_section
+from parley.presentation.plan_sections import build_plan_sections
 from parley.presentation.short_guarantee import format_short_account, list_promise_rows
 from parley.presentation.short_layout import Row, format_rows
-from parley.presentation.summary_sections import build_summary_sections
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.plurals import format_noun
 from parley.server.records.guarantee_facts import GuaranteeSummary
@@ -29,7 +29,7 @@ def build_plan_document(plan: PlanSummary) -> Document:
             f"{format_noun(plan.rounds, 'round')}"
         ),
         notices=[f"`parley run` would refuse this job. {plan.refusal}"] if plan.refusal else (),
-        sections=[*build_summary_sections(plan), *_list_tables(plan)],
+        sections=[*build_plan_sections(plan), *_list_tables(plan)],
     )
 
 

@@ -12,14 +12,9 @@ from parley.privacy.accounting.threat_model import Adversary
 from parley.safe_io.plurals import format_noun
 from parley.server.records.evaluation import ClassifierMetrics, Metrics, RegressionMetrics
 from parley.server.statements.guarantee_text import format_epsilon_delta, format_scope
-from parley.server.statements.number_format import format_bytes, format_number
+from parley.server.statements.number_format import format_number
 
 if TYPE_CHECKING:
-    from parley.server.records.plan_parts import (
-        PlannedEvaluation,
-        PlannedSimulation,
-        PlannedSynthetic,
-    )
     from parley.server.records.run_summary import RunSummary, SyntheticSummary
 
 
@@ -27,27 +22,6 @@ def compute_cell_noise(run: RunSummary) -> float:
     """Return the standard deviation of all noise shares on a released count; 0 if not known."""
     noise = run.primary.noise
     return (noise.scale_of_sum or 0.0) * (noise.shares.inflation if noise.shares else 1.0)
-
-
-def format_planned_synthetic(planned: PlannedSynthetic | None) -> str:
-    """Format a planned release: its size, and its noise compared with its content."""
-    if planned is None:
-        return ""
-    said = (
-        f"{planned.released}, {format_bytes(planned.vector_bytes)} per party; Δ₂ of the sum "
-        f"{format_number(planned.sensitivity, 4)}; noise of standard deviation "
-        f"{format_number(planned.noise, 3)} on each"
-    )
-    if planned.average is not None:
-        said += f", the average cell holds {format_number(planned.average, 3)} records"
-    said += (
-        f"; noise of length about {format_number(planned.noise_norm, 3)} on the mean over the "
-        "records"
-    )
-    if planned.largest:
-        named = ", ".join(f"{name} ({size:,} values)" for name, size in planned.largest)
-        said += f". The largest columns: {named}"
-    return said
 
 
 def format_table(run: RunSummary) -> str:
@@ -291,40 +265,6 @@ def format_estimate(metrics: Metrics, name: str, digits: int = 3) -> str:
         return shown
     low, high = math.floor(1000 * ends[0]) / 1000, math.ceil(1000 * ends[1]) / 1000
     return f"{shown} ({format_number(low)} to {format_number(high)})"
-
-
-def format_planned_evaluation(stats: PlannedEvaluation | None) -> str:
-    """Format the cost of the release after the rounds, and its precision."""
-    if stats is None:
-        return ""
-    return (
-        f"{stats.counts} counts of held-out records by label and prediction, after the last "
-        f"round, {format_epsilon_delta(stats.epsilon, stats.delta)} of what is charged; "
-        f"{stats.law} noise, at most {format_number(stats.within)} records on each count at "
-        f"{100 * stats.confidence:g} %"
-    )
-
-
-def format_planned_simulation(stats: PlannedSimulation | None) -> str:
-    """Format what a simulation of the job costs on this machine."""
-    if stats is None:
-        return ""
-    where = (
-        f"read from a file, because they exceed {stats.limit_mib:,} MiB (run.memory)"
-        if stats.mapped
-        else "in memory"
-    )
-    said = (
-        f"at least {stats.data_mib:,.0f} MiB of records, {where}; about {stats.memory_mib:,.0f} "
-        "MiB in total"
-    )
-    seconds = stats.seconds_a_round
-    if seconds is None:
-        return said
-    return (
-        f"{said}, and {format_number(seconds, 2)} s per round on this machine, plus disk writes "
-        "of the ledger"
-    )
 
 
 _COINS = {"in-out": "whether each was present", "one-of-two": "which of two records each was"}

@@ -1,4 +1,4 @@
-"""Build what describes a job, planned or run: a list of sections of facts, in a fixed order.
+"""Build what describes a run, or the cost of a plan: sections of facts, in a fixed order.
 
 The list is built once, from the types. The terminal's tables, the report and a notebook show it.
 """
@@ -13,7 +13,7 @@ from parley.presentation.document import (
     drop_empty,
 )
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.plan_summary import PlanSummary
+from parley.server.records.job_summary import JobSummary
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements import guarantee_text
 
@@ -32,57 +32,39 @@ GUARANTEE_TITLES = {
 """Titles of a guarantee's sections, without its noise."""
 
 
-def build_summary_sections(summary: PlanSummary | RunSummary) -> list[Section]:
-    """Build the sections of a plan or of a run: a plan is the summary before round 1."""
-    plan = summary if isinstance(summary, PlanSummary) else None
-    counted = _counts_clipped(summary)
-    sections = [build_text_section("chosen", "; ".join(plan.chosen if plan else ()))]
+def build_summary_sections(run: RunSummary) -> list[Section]:
+    """Build the sections of a run."""
+    return drop_empty(
+        [
+            *list_cost_sections(run, "spent", counted=run.clipped_fraction is not None),
+            *_list_run_sections(run),
+        ]
+    )
+
+
+def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> list[Section]:
+    """Return the sections that a plan and its run share: guarantees, budgets and bounds.
+
+    Args:
+        title: what the cost is: charged by a plan, or spent.
+        counted: whether the fraction of clipped gradients is released.
+    """
+    sections = []
     for of in summary.guarantees:
-        marked = of is summary.primary and plan is None
+        mark = guarantee_text.FIXED_RELEASES_NOTE if of is summary.primary else ""
         sections += _list_guarantee_sections(
-            "charged" if plan else "spent",
+            title,
             of,
             rounds=summary.rounds,
             counted=counted,
-            mark=guarantee_text.FIXED_RELEASES_NOTE if marked else "",
+            mark=mark if title == "spent" else "",
         )
     sections += [
         build_text_section("data set", guarantee_text.format_data_account(each))
         for each in summary.data_accounts or ()
     ]
     bounds = guarantee_text.format_bounds(summary.record_bounds, summary.primary)
-    sections.append(build_text_section("bounds", bounds))
-    if isinstance(summary, PlanSummary):
-        return drop_empty([*sections, *_list_plan_sections(summary)])
-    return drop_empty([*sections, *_list_run_sections(summary)])
-
-
-def _counts_clipped(summary: PlanSummary | RunSummary) -> bool:
-    """Return whether the fraction of clipped gradients is released."""
-    if isinstance(summary, RunSummary):
-        return summary.clipped_fraction is not None
-    return summary.dp_sgd is not None and bool(summary.dp_sgd.clipped_fraction_share)
-
-
-def _list_plan_sections(plan: PlanSummary) -> list[Section]:
-    moved = guarantee_text.build_number_facts(
-        {"Δ₂ of the average": plan.sensitivity, "G =": plan.lipschitz, "λ =": plan.lambda_}
-    )
-    weights = result_text.format_class_weights(plan.class_weights)
-    return [
-        build_fact_section("sensitivity", moved),
-        build_fact_section(
-            TRAINING,
-            () if plan.dp_sgd is None else guarantee_text.build_training_facts(plan.dp_sgd),
-        ),
-        build_fact_section("steps", guarantee_text.build_distributed_facts(plan.distributed)),
-        build_text_section("class weights", weights),
-        build_text_section("evaluation", result_text.format_planned_evaluation(plan.evaluation)),
-        build_text_section("synthetic", result_text.format_planned_synthetic(plan.synthetic)),
-        build_text_section("simulation", result_text.format_planned_simulation(plan.simulation)),
-        build_text_section("ledger", plan.data_note or ""),
-        build_fact_section(SUM, guarantee_text.build_grid_facts(plan.grid)),
-    ]
+    return [*sections, build_text_section("bounds", bounds)]
 
 
 def _list_run_sections(run: RunSummary) -> list[Section]:

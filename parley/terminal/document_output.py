@@ -19,10 +19,8 @@ from parley.presentation.document import (
     Table,
     Text,
 )
-from parley.presentation.page_registry import PAGES
-from parley.presentation.short_run import list_run_lines
 from parley.safe_io.printable_text import to_one_line
-from parley.server.records.run_result import RunResult
+from parley.terminal.result_output import print_lines
 from parley.terminal.terminal_screen import Screen, build_plain_table
 
 _EMPHASISED = {"promise", "spent", "charged"}
@@ -31,23 +29,6 @@ _FEW, _NARROWEST = 4, 88
 """Columns of a narrow table. For wider ones the terminal's columns below which numbers would be
 cut: a narrower terminal wraps the lines.
 """
-
-
-def print_lines(lines: Iterable[str], screen: Screen | None = None) -> None:
-    """Print lines that are broken already. A narrow terminal breaks them only to the eye, so that
-    paths in them can be copied.
-    """
-    screen = screen or Screen()
-    for line in lines:
-        screen.print(line, soft_wrap=True)
-
-
-def print_result(result: RunResult, *, verbose: bool) -> None:
-    """Print a run that ended: its overview, or at most 15 lines."""
-    if verbose:
-        print_document(PAGES["overview"](result.summary, result.folder))
-    else:
-        print_lines(list_run_lines(result.summary, result.folder))
 
 
 def print_document(document: Document, screen: Screen | None = None) -> None:

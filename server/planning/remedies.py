@@ -9,6 +9,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.planning.budget_check import JobUnaffordable, build_budgets, check_affordable
 from parley.server.planning.run_stages import Planned, get_rounds_stage
+from parley.server.statements.typed_settings import format_settings
 
 _MOST_REMEDIES = 2
 
@@ -89,15 +90,6 @@ def is_accepted(job: Job, build: Callable[[Job], Planned], keys: Sequence[str]) 
     except ValueError:  # Includes JobError, CalibrationError and RingTooSmall.
         return False
     return True
-
-
-def format_settings(keys: Sequence[str]) -> str:
-    """Return settings as they are typed after a command.
-
-    >>> format_settings(["privacy.epsilon=2", "algorithm.rounds=auto"])
-    '--set privacy.epsilon=2 --set algorithm.rounds=auto'
-    """
-    return " ".join(f"--set {key}" for key in keys)
 
 
 def _candidates(job: Job) -> Iterator[Iterable[Sequence[str]]]:

@@ -10,15 +10,17 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from parley.client.contract.roster import Deployment
 from parley.secure_agg.protocol_parameters import derive_parameters
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
+
+if TYPE_CHECKING:
+    from parley.client.contract.roster import Deployment
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         NoiseShares,
         RecordBounds,
     )
-    from parley.server.records.plan_parts import GridSummary, PlannedDpSgd, PlannedSecureSteps
+    from parley.server.records.plan_parts import GridSummary, PlannedDpSgd
     from parley.server.records.run_summary import DpSgdSummary, RunSummary, SecureSumSummary
 
 
@@ -41,11 +41,13 @@ def join_facts(facts: Iterable[Fact]) -> str:
     return "; ".join(f"{fact.name} {fact.value}".strip() for fact in facts if fact.brief)
 
 
-def _drop_absent(*facts: Fact | None) -> tuple[Fact, ...]:
+def drop_absent(*facts: Fact | None) -> tuple[Fact, ...]:
+    """Return the facts that have a value."""
     return tuple(fact for fact in facts if fact is not None and fact.value)
 
 
-def _build_number_fact(name: str, value: float | None, *, brief: bool = True) -> Fact | None:
+def build_number_fact(name: str, value: float | None, *, brief: bool = True) -> Fact | None:
+    """Build a fact from a value; None if it is not known."""
     return None if value is None else Fact(name, f"{value:.4g}", brief)
 
 
@@ -253,16 +255,16 @@ def build_noise_facts(
     often = "step" if law.on_batches else "round"
     each = f" in every {often}" if law.on_batches or rounds > 1 else ""
     length = stats.expected_norm
-    return _drop_absent(
+    return drop_absent(
         Fact("law", stats.law),
         Fact("calibration", guarantee.calibration or "", brief=False),
-        _build_number_fact(f"scale on {on}, {law.get_symbol(counted=counted)} =", stats.scale),
+        build_number_fact(f"scale on {on}, {law.get_symbol(counted=counted)} =", stats.scale),
         None
         if law.on_batches
-        else _build_number_fact("scale on the sum", stats.scale_of_sum, brief=False),
+        else build_number_fact("scale on the sum", stats.scale_of_sum, brief=False),
         Fact("expected length", "" if length is None else f"{length:.4g}{each}"),
-        _build_number_fact(f"sensitivity of {on}", stats.sensitivity, brief=False),
-        _build_number_fact("updates clipped to", guarantee.clip_norm)
+        build_number_fact(f"sensitivity of {on}", stats.sensitivity, brief=False),
+        build_number_fact("updates clipped to", guarantee.clip_norm)
         if guarantee.unit is Unit.PARTY
         else None,
         Fact("added by", find_noise_point(stats.point).added_by),
@@ -299,20 +301,20 @@ def is_on_batches(guarantee: GuaranteeSummary) -> bool:
 
 def build_number_facts(named: Mapping[str, float | None]) -> tuple[Fact, ...]:
     """Build facts from the values that are known."""
-    return _drop_absent(*(_build_number_fact(name, value) for name, value in named.items()))
+    return drop_absent(*(build_number_fact(name, value) for name, value in named.items()))
 
 
-def _build_step_facts(
+def build_step_facts(
     stats: DpSgdSummary | PlannedDpSgd, *, counted: bool
 ) -> tuple[Fact | None, ...]:
     """Build the facts that a training plan and its account share."""
     return (
-        _build_number_fact("sampling rate q =", stats.sampling_rate),
-        _build_number_fact("noise multiplier σ =", stats.noise_multiplier),
-        _build_number_fact("noise multiplier of the gradients σ′ =", stats.gradient_multiplier)
+        build_number_fact("sampling rate q =", stats.sampling_rate),
+        build_number_fact("noise multiplier σ =", stats.noise_multiplier),
+        build_number_fact("noise multiplier of the gradients σ′ =", stats.gradient_multiplier)
         if counted
         else None,
-        _build_number_fact("clip norm C =", stats.clip_norm),
+        build_number_fact("clip norm C =", stats.clip_norm),
         Fact("steps", f"{stats.steps_per_round} per round"),
     )
 
@@ -324,38 +326,8 @@ def build_dp_sgd_facts(stats: DpSgdSummary) -> tuple[Fact, ...]:
         for name in ("rdp", "pld", "exact")
         if name in stats.largest
     )
-    steps = _build_step_facts(stats, counted=bool(stats.clipped_share))
-    return _drop_absent(*steps, Fact("a party's largest account", largest))
-
-
-def build_training_facts(stats: PlannedDpSgd) -> tuple[Fact, ...]:
-    """Build facts on how the parties will train."""
-    share, noise = stats.clipped_fraction_share, stats.clipped_fraction_deviation
-    fraction = f"{share:g} of every step's privacy, with noise of {noise or 0:.3g} on it per round"
-    return _drop_absent(
-        *_build_step_facts(stats, counted=bool(share)),
-        _build_number_fact("expected batch", stats.expected_batch),
-        Fact("clipped sums by", stats.gradients if stats.noise_multiplier is not None else ""),
-        Fact("fraction of clipped gradients for", fraction if share else ""),
-        _build_number_fact("principal components by one release of μ =", stats.components_mu),
-    )
-
-
-def build_distributed_facts(run: PlannedSecureSteps | None) -> tuple[Fact, ...]:
-    """Build facts on steps that are secure sums, and their cost."""
-    if run is None:
-        return ()
-    advice = "; T <= 150 is advised there" if run.hours > 0.5 else ""
-    return (
-        Fact(
-            "", f"{run.steps:,} in total, each a secure sum ({run.vector_bytes:,} bytes per party)"
-        ),
-        Fact("optimiser at the server", run.optimiser),
-        Fact(
-            "among real processes",
-            f"about {run.hours:.2g} h, at {run.seconds_a_step:g} s per step{advice}",
-        ),
-    )
+    steps = build_step_facts(stats, counted=bool(stats.clipped_share))
+    return drop_absent(*steps, Fact("a party's largest account", largest))
 
 
 def format_clipped_fraction(run: RunSummary) -> str:
@@ -393,7 +365,7 @@ def format_components(run: RunSummary) -> str:
 def build_grid_facts(stats: GridSummary | SecureSumSummary) -> tuple[Fact, ...]:
     """Build facts on the integers that are summed."""
     grown = None if stats.inflation is None else f"{100 * stats.inflation:.3g} % (charged)"
-    return _drop_absent(
+    return drop_absent(
         Fact("ring", f"integers modulo 2^{stats.ring_bits}" if stats.ring_bits else ""),
         Fact("grid", "" if stats.scale_bits is None else f"steps of 2^−{stats.scale_bits}"),
         Fact("sensitivity added by the grid", grown or "", brief=False),
@@ -402,7 +374,7 @@ def build_grid_facts(stats: GridSummary | SecureSumSummary) -> tuple[Fact, ...]:
 
 def build_secure_sum_facts(stats: SecureSumSummary) -> tuple[Fact, ...]:
     """Build facts on which secure sum ran, and on which integers."""
-    return _drop_absent(
+    return drop_absent(
         Fact("backend", stats.backend),
         *build_grid_facts(stats),
         Fact("minimum number of survivors", f"{stats.min_survivors or ''}", brief=False),

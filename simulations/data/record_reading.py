@@ -15,7 +15,6 @@ import numpy as np
 from parley.client.data.content_digest import sum_contents
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import MemoryTable, Source, SqlQuery
-from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.party_files import find_party_files
 from parley.client.data.records import Records, build_records, join_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
@@ -219,6 +218,8 @@ def load_bundled(
     if records < 1:
         raise ValueError(f"Expected records ≥ 1, got {records}.")
     if name == "synthetic":
+        from parley.client.data.memory_limit import compute_memory_limit  # noqa: PLC0415 - other data sets are small
+
         compute_memory_limit(math.inf).check_records(records, features=schema.dimension, path=name)
     columns = BUNDLED[name].columns(model_kind, records, seed)
     read = schema if scaled else schema.unscaled

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from parley.client.data.schema import Schema
 from parley.server.jobs.job import Job
 from parley.server.planning.job_planner import build_algorithm, build_model
-from parley.server.planning.remedies import is_accepted
 from parley.server.planning.run_stages import Planned, build_stages
 from parley.simulations.data.public_shape import compute_width
 from parley.simulations.data.simulated_world import Experiment
@@ -32,5 +31,7 @@ def is_accepted_here(job: Job, world: Experiment, keys: Sequence[str]) -> bool:
             components=world.components,
         )
         return algorithm, stages
+
+    from parley.server.planning.remedies import is_accepted  # noqa: PLC0415 - most runs try no setting
 
     return is_accepted(job, build, keys)

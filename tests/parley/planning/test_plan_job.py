@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 import parley
-from parley.presentation.summary_sections import build_summary_sections
+from parley.presentation.plan_sections import build_plan_sections
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.section_base import JobError
 from parley.server.statements import guarantee_text
@@ -27,7 +27,7 @@ JOBS = {
 @pytest.mark.parametrize("overrides", JOBS.values(), ids=list(JOBS))
 def test_an_outlook_is_frozen_and_is_read_back_from_its_json(overrides) -> None:
     outlook = parley.plan(parley.load_job(overrides=[*overrides, "algorithm.rounds=2"]))
-    shown = " ".join(section.line for section in build_summary_sections(outlook))
+    shown = " ".join(section.line for section in build_plan_sections(outlook))
     assert all(guarantee_text.format_relation(of) in shown for of in outlook.guarantees)
     assert all(
         row in shown for of in outlook.guarantees for row in guarantee_text.format_accounts(of)
