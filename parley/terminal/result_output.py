@@ -1,13 +1,11 @@
-"""Print short outputs, and runs that ended."""
+"""Print runs that ended."""
 
 from __future__ import annotations
-
-from collections.abc import Iterable
 
 from parley.presentation.page_registry import PAGES
 from parley.presentation.short_run import list_run_lines
 from parley.server.records.run_result import RunResult
-from parley.terminal.terminal_screen import Screen
+from parley.terminal.terminal_screen import print_lines
 
 
 def print_result(result: RunResult, *, verbose: bool) -> None:
@@ -18,12 +16,3 @@ def print_result(result: RunResult, *, verbose: bool) -> None:
         print_document(PAGES["overview"](result.summary, result.folder))
     else:
         print_lines(list_run_lines(result.summary, result.folder))
-
-
-def print_lines(lines: Iterable[str], screen: Screen | None = None) -> None:
-    """Print lines that are broken already. A narrow terminal breaks them only to the eye, so that
-    paths in them can be copied.
-    """
-    screen = screen or Screen()
-    for line in lines:
-        screen.print(line, soft_wrap=True)

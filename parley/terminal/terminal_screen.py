@@ -61,3 +61,12 @@ def guard_redirected() -> None:
     """
     if isinstance(sys.stderr, FileProxy):
         guard_streams()
+
+
+def print_lines(lines: Iterable[str], screen: Screen | None = None) -> None:
+    """Print lines that are broken already. A narrow terminal breaks them only to the eye, so that
+    paths in them can be copied.
+    """
+    screen = screen or Screen()
+    for line in lines:
+        screen.print(line, soft_wrap=True)
