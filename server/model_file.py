@@ -36,6 +36,9 @@ NON_PRIVATE = ("centralised", "aggregated")
 """
 
 _NAME = "model.safetensors"
+ARRAYS_FILE = "arrays.safetensors"
+"""Next to it: the arrays of a model whose own code uses them, by name."""
+
 _DIGEST = "parley.digest"
 _DIGEST_LABEL = b"parley model file\n"
 _DESCRIPTION_KEYS = {"version", "task", "label", "intercept", "schema"}

@@ -36,6 +36,7 @@ ALGORITHMS = PluginTable[AlgorithmSpec](
         "random-features": "parley.client.algorithms.kernel_mean_embedding:SPEC",
         "query": "parley.client.algorithms.query_release:SPEC",
         "second-moments": "parley.client.algorithms.second_moments:SPEC",
+        "flower": "parley.client.algorithms.flower.flower_averaging:SPEC",
         "held-out-counts": "parley.client.algorithms.held_out_counts:SPEC",
     }
 )

@@ -22,6 +22,9 @@ from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
 
+APP_KNOWS = "elsewhere"
+"""Value of app-data if the app itself knows where its records are."""
+
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SectionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 
@@ -82,6 +85,12 @@ class DatasetConfig(PolicySection):
         "",
         description="Instead of path and schema: an .npz of prepared rows, as Parley's launcher "
         "writes it: arrays `features` (norm at most 1) and `labels`.",
+    )
+    app_data: str = Field(
+        "",
+        description="Instead of path: a file or folder that only your own Flower app reads "
+        "(docs/flower.md). The app gets its path. Its bytes identify the data. 'elsewhere': the "
+        "app itself knows where its records are. Needs unit = party.",
     )
     held_out: str = Field(
         "",
@@ -206,8 +215,15 @@ class DatasetConfig(PolicySection):
 
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
-        if [self.path, self.prepared, self.source].count("") != 2:
-            raise ValueError("Expected one of path, source and prepared, got several or none.")
+        if [self.path, self.prepared, self.source, self.app_data].count("") != 3:
+            raise ValueError(
+                "Expected one of path, source, prepared and app-data, got several or none."
+            )
+        if self.app_data and (self.unit is not Unit.PARTY or self.held_out or self.classes):
+            raise ValueError(
+                "Expected unit = party, no held-out and no classes with app-data: Parley reads no "
+                "record of it."
+            )
         if self.source:
             SqlQuery(database=self.source, query=self.query)
         elif self.query:
@@ -269,7 +285,7 @@ class DatasetConfig(PolicySection):
     @property
     def is_raw(self) -> bool:
         """Whether a schema reads its records. Otherwise they were prepared elsewhere."""
-        return not self.prepared
+        return not (self.prepared or self.app_data)
 
     def locate_records(self, folder: Path) -> Path | SqlQuery:
         """Return the location of its records. `folder` is the party's folder."""
@@ -280,7 +296,7 @@ class DatasetConfig(PolicySection):
                 folder=folder,
                 timeout_s=self.query_timeout,
             )
-        return folder / (self.path or self.prepared)
+        return folder / (self.path or self.prepared or self.app_data)
 
     def to_held_out(self) -> DatasetConfig:
         """Return the same data set with its held-out records in place of those it learns from.

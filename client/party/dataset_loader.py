@@ -34,15 +34,21 @@ if TYPE_CHECKING:
 RAW_COLUMNS = "columns"
 """The label reading for queries: raw columns and no label."""
 
+APP_DATA = "app"
+"""The label reading for records that an app of the party's own reads."""
+
 
 READERS = PluginTable[Callable[..., LoadedDataset]](
     {
         "prepared": "parley.client.party.prepared_dataset:load_prepared_dataset",
         "records": "parley.client.party.record_dataset:load_record_dataset",
         "columns": "parley.client.party.column_dataset:load_column_dataset",
+        "app": "parley.client.party.app_dataset:load_app_dataset",
     }
 )
-"""How a data set is read: rows prepared elsewhere, records by their schema, or raw columns."""
+"""How a data set is read: rows prepared elsewhere, records by their schema, raw columns, or by an
+app.
+"""
 
 
 def compute_file_fingerprint(path: Path) -> str:
@@ -71,8 +77,8 @@ def load_dataset(
     """Load and prepare a data set.
 
     Args:
-        label: logistic, softmax or ridge; or network, for classes if the schema has any, else
-            −1/+1.
+        label: logistic, softmax or ridge; network, for classes if the schema has any, else −1/+1;
+            or app, for records that the party's own app reads.
         features: the public map that is applied to records, cached in `folder/features`.
         slowest_ms: maximum milliseconds of one core that the map may take per record.
         secret: the party's secret that chooses among a person's records and names files.
@@ -82,9 +88,17 @@ def load_dataset(
         Declined: data-unreadable; too-few-records, if the blocks contain none; unknown-dataset, if
             it has no blocks; model, if label or map do not suit the records.
     """
-    if label not in (*LABEL_READERS, "network", RAW_COLUMNS):
+    if label not in (*LABEL_READERS, "network", RAW_COLUMNS, APP_DATA):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
+    if dataset.app_data and label != APP_DATA:
+        raise Declined(
+            Reason.DATA_UNREADABLE,
+            "Expected path, source or prepared for this job, got app-data, which only the party's "
+            "own app reads.",
+        )
     source, division = dataset.locate_records(folder), dataset.get_division(blocks)
+    if label == APP_DATA:
+        return READERS["app"](dataset, folder)
     # Rows of a database are named by their contents.
     fingerprint = compute_file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:

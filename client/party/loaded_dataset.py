@@ -62,6 +62,7 @@ class LoadedDataset:
         table: its raw columns instead of rows, for queries.
         most_records: upper bound on a private n; 0: n is public.
         components: `[p, k]` components that rows are projected on before learning; None: none.
+        app_block: the party as a block, if only its app reads the records.
     """
 
     rows: NDArray[np.floating]
@@ -77,6 +78,7 @@ class LoadedDataset:
     table: RawPartyBlock | None = None
     most_records: int = 0
     components: NDArray[np.float64] | None = None
+    app_block: PartyBlock | None = None
 
     def project_onto(self, components: NDArray[np.float64] | None) -> LoadedDataset:
         """Return the same data, to be projected on `[p, k]` components if there are any.
@@ -116,6 +118,8 @@ class LoadedDataset:
         """
         if self.table is not None:
             return self.table
+        if self.app_block is not None:
+            return self.app_block
         model = algorithm.model
         if isinstance(model, LinearModel):
             labels = model.loss.to_nearest_labels(self.labels)

@@ -94,8 +94,10 @@ class RecordCache:
     def _read_file_stamps(self, name: str) -> list[tuple[int, int]]:
         """Return modification times and sizes that change if a data set's files change."""
         dataset = self._policy.get_dataset(name)
-        paths = (dataset.path, dataset.prepared, dataset.data_schema)
+        paths = (dataset.path, dataset.prepared, dataset.data_schema, dataset.app_data)
         files = [self._folder / path for path in paths]
+        if dataset.app_data:  # it may be a folder
+            files += sorted(files[-1].rglob("*"))
         return [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]
 
     def _read_dataset(

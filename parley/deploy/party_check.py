@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from parley.client.contract.party_protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party.dataset_config import DatasetConfig
-from parley.client.party.dataset_loader import RAW_COLUMNS, load_dataset
+from parley.client.party.dataset_config import APP_KNOWS, DatasetConfig
+from parley.client.party.dataset_loader import APP_DATA, RAW_COLUMNS, load_dataset
 from parley.client.party.ledger_cache import has_ledger
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder
@@ -37,6 +37,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerError
 from parley.privacy.ledger.registration import format_moved_rows
 from parley.safe_io.os_errors import describe_error
+from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.plurals import format_noun
 
 _PRIVATE_KEYS = ("identity.key", "party.key")
@@ -109,6 +110,9 @@ def _check_records(folder: Path) -> Iterator[CheckItem]:
             )
             yield CheckItem(what="data", said=said, status=2)
         rows: dict[str, NDArray[np.uint64] | None] = {}
+        if any(dataset.app_data for dataset in consent.data.values()):
+            for public_name, place in consent.get_own_code("models").items():
+                yield _run_check(f"own code {public_name}", _check_app, place)
         for name, dataset in consent.data.items():
             yield _run_check(f"data set {name}", _check_dataset, folder, name, dataset, rows)
     own = PartyFolder(path=folder).ledger_path
@@ -172,7 +176,8 @@ def _check_dataset(
 ) -> str:
     """Check that a data set's files exist and are valid. Store its rows' digests in `rows`."""
     held_out = "" if dataset.source else dataset.held_out
-    for given in (dataset.path, dataset.data_schema, dataset.prepared, held_out):
+    app_data = "" if dataset.app_data == APP_KNOWS else dataset.app_data
+    for given in (dataset.path, dataset.data_schema, dataset.prepared, app_data, held_out):
         if given and not (folder / given).exists():
             raise DeployError(f"Expected a file at {folder / given}, got none.")
     label = "network"
@@ -183,6 +188,8 @@ def _check_dataset(
         label = RAW_COLUMNS if not ranges else "ridge" if ranges[0] else "network"
     if dataset.unit is Unit.PERSON:
         label = RAW_COLUMNS
+    if dataset.app_data:
+        label = APP_DATA
     read = partial(
         load_dataset,
         folder=folder,
@@ -206,11 +213,23 @@ def _check_dataset(
                 )
     except Declined as error:
         raise DeployError(error.detail) from error
+    budget = (
+        f"budget epsilon = {format_exact(dataset.epsilon)}, delta = {format_exact(dataset.delta)}"
+    )
+    if dataset.app_data:
+        return f"read only by your own app ({dataset.app_data}); {budget}"
     return (
         f"{len(holding.labels)} {format_noun(len(holding.labels), 'record')} "
-        f"of {holding.features} features{held}; budget epsilon = "
-        f"{format_exact(dataset.epsilon)}, delta = {format_exact(dataset.delta)}"
+        f"of {holding.features} features{held}; {budget}"
     )
+
+
+def _check_app(name: str) -> str:
+    """Check that an app's file can be imported, before a round that is charged needs it."""
+    loading = "parley.client.algorithms.flower.app_loading"
+    load_attribute(f"{loading}:load_namespace")(name)
+    digest = load_attribute(f"{loading}:compute_app_digest")(name)
+    return f"can be imported; the digest of its code begins with {digest[:12]}"
 
 
 def _derive_records_secret(folder: Path) -> bytes:

@@ -189,6 +189,8 @@ class OwnedParty:
         """Return the columns from which a model is learned."""
         through = agreed.features.get("name", "")
         mapped = f", through the public map {through}" if through else ""
+        if dataset.app_data:
+            return f"whatever your own app reads (app-data = {dataset.app_data!r})"
         if dataset.prepared:
             return f"those of the prepared file, without names here{mapped}"
         schema = load_schema(self.folder / dataset.data_schema)

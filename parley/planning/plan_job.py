@@ -249,16 +249,16 @@ def _plan_evaluation(stages: Sequence[RunStage]) -> PlannedEvaluation | None:
     )
 
 
-def _build_equal_federation(parties: int, records: int, *, schema: Schema) -> Federation:
+def _build_equal_federation(parties: int, records: int, *, schema: Schema | None) -> Federation:
     """Build parties of equal size, because only that is public."""
     return Federation(
         parties=parties,
         min_records=records,
         total_records=parties * records,
         max_records=records,
-        schema=schema.to_toml(),
-        numbers=schema.number_count,
-        columns=len(schema.features),
+        schema="" if schema is None else schema.to_toml(),
+        numbers=0 if schema is None else schema.number_count,
+        columns=0 if schema is None else len(schema.features),
     )
 
 
@@ -321,8 +321,9 @@ def _list_alternatives(planned: _Planned) -> list[SizeAlternative]:
     """List the noise of the chosen distribution for other numbers of parties and records."""
     job, rows = planned.job, []
     for parties in _list_multiples(planned.federation.parties):
-        for records in _list_multiples(planned.federation.min_records):
-            schema = Schema.from_toml(planned.federation.schema)
+        for records in _list_record_counts(planned.federation):
+            text = planned.federation.schema
+            schema = Schema.from_toml(text) if text else None
             facts = _build_equal_federation(parties, records, schema=schema).to_public_facts(
                 job.parties.weights
             )
@@ -360,6 +361,11 @@ def _compute_noise_growth(planned: _Planned, parties: int) -> float:
     if not 0 < least - colluders <= parties:
         raise ValueError(f"Expected at most {parties} honest parties, got {least - colluders}.")
     return math.sqrt(parties / (least - colluders))
+
+
+def _list_record_counts(federation: Federation) -> list[int]:
+    """List numbers of records per party to compare; one if Parley does not read them."""
+    return _list_multiples(federation.min_records) if federation.schema else [1]
 
 
 def _list_multiples(value: int) -> list[int]:

@@ -65,8 +65,10 @@ def estimate_simulation(
         limit_mib=limit,
         mapped=mapped,
         memory_mib=_PROCESS_MIB[job.model.learns] + held / _MIB,
-        # Most of a masked round is the protocol's, of which nothing is timed.
-        seconds_a_round=None if whole else _measure_seconds(algorithm, release, federation),
+        # Most of a masked round is the protocol's, of which nothing is timed. No app is called.
+        seconds_a_round=None
+        if whole or job.algorithm.data_reading
+        else _measure_seconds(algorithm, release, federation),
     )
 
 

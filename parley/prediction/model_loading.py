@@ -27,6 +27,9 @@ from parley.prediction.fitted_model import Estimator, Model
 from parley.safe_io.path_names import get_public_name
 from parley.server.model_file import ModelFileError, open_model
 
+_APP = "app"
+"""Label of a model whose rows only an app of the user's own reads."""
+
 
 def load_model(
     path: str | Path,
@@ -48,6 +51,12 @@ def load_model(
     """
     opened = open_model(path)
     file, described, tensors = opened.file, opened.description, opened.tensors
+    if described["label"] == _APP:
+        raise ModelFileError(
+            f"Expected a model that reads rows, got that of a Flower app in {file}: its code "
+            "reads them. Load its arrays from arrays.safetensors in the same folder "
+            "(docs/flower.md)."
+        )
     text = described["schema"]
     if schema is not None:
         text = load_schema(schema).to_toml()

@@ -21,11 +21,12 @@ from parley.server.statements.number_format import format_epsilon
 def build_plan_document(plan: PlanSummary) -> Document:
     """Build the document of a plan: cost, noise and its alternatives, ε by round."""
     title = plan.algorithm_title or plan.algorithm
+    records = f"{plan.min_records} {format_noun(plan.min_records, 'record')}"
+    held = f" of at least n = {records} ({plan.min_records_from})" if plan.min_records_from else ""
     return Document(
         headline=(
-            f"{title}, {plan.model}: m = {plan.parties} {format_noun(plan.parties, 'party')} of at "
-            f"least n = {plan.min_records} {format_noun(plan.min_records, 'record')} "
-            f"({plan.min_records_from}), d = {plan.dimension}, T = {plan.rounds} "
+            f"{title}, {plan.model}: m = {plan.parties} {format_noun(plan.parties, 'party')}"
+            f"{held}, d = {plan.dimension}, T = {plan.rounds} "
             f"{format_noun(plan.rounds, 'round')}"
         ),
         notices=[f"`parley run` would refuse this job. {plan.refusal}"] if plan.refusal else (),
@@ -109,10 +110,11 @@ def _build_federation_table(rows: Sequence[SizeAlternative]) -> Table:
 
 def list_plan_lines(plan: PlanSummary) -> list[str]:
     """Return a plan in at most 15 lines."""
+    records = f"{plan.min_records:,} {format_noun(plan.min_records, 'record')}"
+    held = f" of at least {records}" if plan.min_records_from else ""
     size = (
-        f"{plan.parties:,} {format_noun(plan.parties, 'party')} of at least {plan.min_records:,} "
-        f"{format_noun(plan.min_records, 'record')}, {plan.model}, {plan.dimension:,} "
-        f"{format_noun(plan.dimension, 'parameter')}, {plan.rounds:,} "
+        f"{plan.parties:,} {format_noun(plan.parties, 'party')}{held}, {plan.model}, "
+        f"{plan.dimension:,} {format_noun(plan.dimension, 'parameter')}, {plan.rounds:,} "
         f"{format_noun(plan.rounds, 'round')}"
     )
     return format_rows(

@@ -24,6 +24,7 @@ from parley.presentation.short_layout import Row, format_rows
 from parley.presentation.summary_sections import build_summary_sections
 from parley.privacy.accounting.rounding import format_rounded_down
 from parley.safe_io.plurals import format_noun
+from parley.server.model_file import ARRAYS_FILE
 
 if TYPE_CHECKING:
     from parley.server.records.run_summary import RunSummary
@@ -82,14 +83,14 @@ def list_run_lines(run: RunSummary, folder: Path) -> list[str]:
         Row("Self-audit", _format_self_audit(run), rank=1),
         Row("Saved", str(folder), whole=True),
         Row("", "* Measured without noise, so shown only in a simulation." if measured else ""),
-        Row("", _format_next(run), rank=4),
+        Row("", _format_next(run, folder), rank=4),
     ]
     return format_rows(rows)
 
 
 def _format_size(run: RunSummary) -> str:
     """Return who learned what from how many records."""
-    simulated = " (simulated)" if run.records_by_party else ""
+    simulated = " (simulated)" if run.simulation_only else ""
     return ", ".join(
         part
         for part in (
@@ -142,11 +143,13 @@ def _format_table(run: RunSummary) -> str:
     return "" if table is None else f"{table.rows:,} rows in {table.path}"
 
 
-def _format_next(run: RunSummary) -> str:
+def _format_next(run: RunSummary, folder: Path) -> str:
     if run.status == "interrupted":
         return ""
     if run.synthetic is not None:
         return "Next: parley sample RUN, RUN/report.html"
+    if (folder / ARRAYS_FILE).exists():
+        return f"Next: RUN/{ARRAYS_FILE}, RUN/report.html"
     if run.model == _NOT_LEARNED:
         return "Next: RUN/report.html"
     return "Next: parley show RUN, parley predict RUN rows.csv, RUN/report.html"

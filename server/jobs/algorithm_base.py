@@ -32,7 +32,8 @@ KIND_DESCRIPTION = (
     "distributed-dp-sgd: DP-SGD of networks across all parties, every step a secure sum. "
     "marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
     "(docs/synthetic.md). random-features: the noisy sum of random features of tables or "
-    "images, once, and synthetic records from it. Or your own, 'count.py:Count' or "
+    "images, once, and synthetic records from it. flower: federated averaging of your own Flower "
+    "ClientApp, unit party (docs/flower.md). Or your own, 'count.py:Count' or "
     "'module:Class' (docs/extending.md)."
 )
 """Description of `algorithm.kind`."""
@@ -76,6 +77,8 @@ class AlgorithmSection(JobSection):
         releases: number of releases, whatever `rounds` is; None: one per round.
         plan_detail: what a plan shows in addition to its guarantees: other noise, the parties'
             training, steps as sums, tables, or features.
+        data_reading: label of requests for data that no model's labels decide how to read; empty:
+            the model's. With one, Parley reads no record, in a simulation either.
         unused_keys: keys of other sections that have no effect; an empty tuple means all keys of
             the section.
     """
@@ -89,6 +92,7 @@ class AlgorithmSection(JobSection):
     unused_needs: ClassVar[str] = "algorithm.kind = 'fedavg'"
     samples: ClassVar[bool] = False
     plan_detail: ClassVar[PlanDetail] = "noise"
+    data_reading: ClassVar[str] = ""
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND_DESCRIPTION)
 

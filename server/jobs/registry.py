@@ -31,6 +31,7 @@ MODELS = PluginTable[type[Any]](
 ALGORITHM_SECTIONS = PluginTable[type[Any]](
     {
         "file.py:Class": "parley.server.jobs.own_algorithms:OwnAlgorithmSection",
+        "flower": "parley.server.jobs.flower_algorithm:FlowerSection",
         "gradient-perturbation": "parley.server.jobs.gradient_algorithms:GradientPerturbationSection",  # noqa: E501 - a row is one line
         "fedavg": "parley.server.jobs.network_algorithms:FederatedAveragingSection",
         "distributed-dp-sgd": "parley.server.jobs.network_algorithms:DistributedDpSgdSection",

@@ -95,7 +95,7 @@ def build_stages(
 
     Raises JobError, CalibrationError, RingTooSmall.
     """
-    if is_own_code(job.model.kind):
+    if is_own_code(job.model.kind) and job.algorithm.learns == job.model.learns:
         load_attribute("parley.server.planning.model_round_trip:check_round_trip")(job, algorithm)
     own_map = job.model.feature_map.get("name", "")
     draft = Schema.from_toml(federation.schema).assumption if federation.schema else ""

@@ -12,6 +12,7 @@ import fcntl
 import json
 import re
 import secrets
+import tomllib
 import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,7 +34,7 @@ from parley.safe_io.path_names import get_public_name, resolve_path
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
-from parley.server.model_file import encode_model
+from parley.server.model_file import ARRAYS_FILE, encode_model
 from parley.server.records.json_record import JsonRecordError
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_summary import RunSummary
@@ -72,8 +73,9 @@ class WorkFolder:
         return read_text(path) if path.exists() else ""
 
     def save_schema(self, text: str) -> None:
-        """Save the schema of the columns, which is public and which predictions need."""
-        self._write("schema.toml", text)
+        """Save the schema of the columns, which is public and which predictions need; "": none."""
+        if text:
+            self._write("schema.toml", text)
 
     @contextmanager
     def hold_lock(self) -> Iterator[None]:
@@ -321,6 +323,12 @@ class RunFolder(WorkFolder):
         """Write `model.safetensors` with the privacy statement as its metadata."""
         self._write_bytes("model.safetensors", encode_model(arrays, statement))
 
+    def write_arrays(
+        self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]
+    ) -> None:
+        """Write the model's arrays by their own names, for the code that trained them."""
+        self._write_bytes(ARRAYS_FILE, encode_model(arrays, statement))
+
 
 def load_run_job(folder: Path) -> Job:
     """Return the job of a run's folder, in which every key is written.
@@ -328,12 +336,20 @@ def load_run_job(folder: Path) -> Job:
     A file that was emptied or cut off would otherwise be another job, with defaults.
 
     Raises:
-        RunFolderError: a key is missing.
+        RunFolderError: a key is missing, or the text is cut off within one.
         JobError: the file is no job.
     """
     path = folder / RunFolder.main_file
+    try:
+        written = load_toml(path)
+    except tomllib.TOMLDecodeError as error:
+        raise RunFolderError(
+            f"Expected the job in {path} as Parley wrote it, got no TOML ({error}): the file was "
+            "cut off or edited. Restore it from a copy."
+        ) from error
+    except OSError:
+        written = {}  # the next line names the file and the cause
     job = load_job(path)
-    written = load_toml(path)
     for section, keys in job.to_values().items():
         for key in keys:
             if key not in written.get(section, {}):
@@ -369,7 +385,7 @@ def resolve_paths(job: Job) -> Job:
         part = getattr(job, section)
         own = {
             name: resolve_path(getattr(part, name), Path.cwd())
-            for name in ("kind", "features", "loss")
+            for name in ("kind", "features", "loss", "initial")
             if hasattr(part, name)
         }
         if components := getattr(part, "components_file", ""):

@@ -221,7 +221,7 @@ def build_run_summary(
         "engine": engine,
         "status": outcome.status,
         "reason": outcome.reason,
-        "min_records": plan.min_records,
+        "min_records": None if job.algorithm.data_reading else plan.min_records,
         "dimension": plan.parameters,
         "rounds_done": progress.done,
         "guarantees": build_guarantee_summaries(

@@ -76,7 +76,7 @@ def build_data_head(job: Job) -> dict[str, Any]:
     """Return which data a request is about, and how they are read."""
     return {
         "dataset": format_served_name(job),
-        "label": job.model.label,
+        "label": job.algorithm.data_reading or job.model.label,
         "intercept": job.model.has_intercept,
         "features": job.model.feature_map,
         "blocks": list(job.data.blocks),

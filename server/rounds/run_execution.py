@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,6 +251,14 @@ def build_summary(
     )
 
 
+@runtime_checkable
+class HasNamedArrays(Protocol):
+    """Algorithm whose model has several arrays, which a run also writes by their names."""
+
+    def name_arrays(self, theta: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
+        """Return the arrays of a model `[d]`, by name."""
+
+
 def save_results(
     finished: FinishedRun,
     *,
@@ -293,6 +301,9 @@ def save_results(
         schema=folder.schema,
         features=features,
     )
-    folder.write_model(tensors | more, {**described, **build_privacy_statement(summary)})
+    statement = build_privacy_statement(summary)
+    if isinstance(finished.algorithm, HasNamedArrays):
+        folder.write_arrays(finished.algorithm.name_arrays(finished.theta), statement)
+    folder.write_model(tensors | more, {**described, **statement})
     folder.write_summary(summary)
     return summary, more

@@ -265,6 +265,12 @@ def _check_request(job: Job, unit: Unit, stage: str) -> None:
             f"Expected run.engine = 'fast', got {job.run.engine!r}: an audit needs the same "
             "records in thousands of trials, and is never part of a deployment."
         )
+    if job.algorithm.data_reading:
+        raise AuditError(
+            f"Expected an algorithm whose records Parley reads, got {job.algorithm.kind!r}. Audit "
+            "algorithm.kind = 'fedavg' with the same unit, clip norm and budget: its release has "
+            "the same plan."
+        )
     units = [each.unit for each in job.budgets]
     if unit not in units:
         raise AuditError(f"Expected a unit of {', '.join(units)}, got {unit}.")

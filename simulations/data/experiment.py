@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.mapped_rows import MappedRows, RawRows, map_when_read, prepare_raw_rows
 from parley.client.features.row_preparation import compute_features
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -55,6 +56,14 @@ def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
     Raises:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
+    if job.algorithm.data_reading:
+        if given is not None:
+            raise JobError(
+                "Expected no data in memory with algorithm.kind = "
+                f"{job.algorithm.kind!r}, whose app reads its records by itself."
+            )
+        build: Any = load_attribute("parley.simulations.data.app_experiment:build_app_experiment")
+        return cast(Experiment, build(job))
     # Features are cached by their map's digest.
     if given is None:
         check_files(job)

@@ -28,12 +28,13 @@ class PublicShape:
 
     Attributes:
         origin: source of `min_records`, in words.
+        schema: None if only an app of the parties' own reads their records.
     """
 
     classes: int
     min_records: int
     origin: str
-    schema: Schema
+    schema: Schema | None
 
 
 def get_public_shape(job: Job) -> PublicShape:
@@ -43,6 +44,8 @@ def get_public_shape(job: Job) -> PublicShape:
         JobError: neither states it; the message names the key to set.
     """
     source = job.data.source
+    if job.algorithm.data_reading:
+        return PublicShape(classes=0, min_records=1, origin="", schema=None)
     check_own_schema(job)
     check_files(job)
     if source in BUNDLED:
@@ -202,8 +205,10 @@ def _find_min_records(job: Job) -> tuple[int, str]:
     return smallest, origin
 
 
-def compute_width(job: Job, schema: Schema) -> int:
-    """Return p, the width of the rows that a resolved job learns from."""
+def compute_width(job: Job, schema: Schema | None) -> int:
+    """Return p, the width of the rows that a resolved job learns from; 1 without a schema."""
+    if schema is None:
+        return 1
     features = build_feature_map(job)
     if features is None:
         return schema.dimension

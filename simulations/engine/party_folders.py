@@ -16,7 +16,7 @@ from safetensors.numpy import save
 
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
-from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_config import APP_KNOWS, DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy, format_policy
 from parley.safe_io.file_writing import replace_file, write_file
 from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key
@@ -58,11 +58,12 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
     for index, home in enumerate(party_folders(folder, block.parties)):
         home.mkdir(mode=0o700)
         own = block.take(np.array([index]))
-        _write_records(home / "records.npz", own)
+        if not job.algorithm.data_reading:
+            _write_records(home / "records.npz", own)
         if job.evaluation.is_requested:
             held = experiment.held_out.take(np.array([index]))
             _write_records(home / "held-out.npz", held)
-        write_file(home / "party.toml", format_policy(consent))
+        write_file(home / "party.toml", format_policy(_name_app_data(consent, block, index)))
         key = os.urandom(KEY_BYTES)
         write_file(home / "identity.key", key.hex() + "\n", mode=0o600)
         parties.append(RosterParty(name=home.name, identity=derive_signing_public_key(key)))
@@ -91,6 +92,15 @@ def write_roster(deployment: Deployment, folder: Path) -> None:
         write_file(home / "deployment.toml", text)
 
 
+def _name_app_data(consent: OwnerPolicy, block: PartyBlock, index: int) -> OwnerPolicy:
+    """Return the policy with the file that the party's own app reads, if it was given one."""
+    path = getattr(block, "paths", {}).get(index)
+    if path is None:
+        return consent
+    data = {name: each.model_copy(update={"app_data": path}) for name, each in consent.data.items()}
+    return consent.model_copy(update={"data": data})
+
+
 def _build_policy(job: Job, experiment: Experiment) -> OwnerPolicy:
     """Build a policy that accepts exactly this job."""
     algorithm = build_algorithm(job, experiment.model, experiment.federation)
@@ -105,9 +115,9 @@ def _build_policy(job: Job, experiment: Experiment) -> OwnerPolicy:
     guarantees = [guarantee for each in plans for guarantee in each.guarantees]
     own, *others = build_budgets(job, plan, experiment.data.fingerprint)
     facts: dict[str, Any] = {
-        "prepared": "records.npz",
+        **({"app-data": APP_KNOWS} if job.algorithm.data_reading else {"prepared": "records.npz"}),
         "held-out": "held-out.npz" if job.evaluation.is_requested else "",
-        "classes": int(experiment.model.classes),
+        "classes": 0 if job.algorithm.data_reading else int(experiment.model.classes),
         "map": experiment.data.features.get("digest", ""),
         "epsilon": own.epsilon,
         "delta": own.delta,

@@ -80,7 +80,7 @@ def add_simulated_metrics(
         experiment.evaluate(theta) if best is None else experiment.compute_metrics(theta, best)
     )
     summary = summary.with_fields(
-        records_by_party=experiment.block.sizes.tolist(),
+        records_by_party=experiment.record_counts,
         **figures,
         partition=describe_partition(
             job,
@@ -96,7 +96,8 @@ def add_simulated_metrics(
         if best is None
         else evaluate_predictions(experiment.predict_held_out(best)),
     )
-    advice = [_DRAFTED] if Schema.from_toml(experiment.data.schema).drafted else []
+    schema = experiment.data.schema  # none if Parley reads no record
+    advice = [_DRAFTED] if schema and Schema.from_toml(schema).drafted else []
     verdict, better = recommend_changes(summary, job=job, experiment=experiment)
     if not math.isfinite(figures.get("loss") or 0.0):
         verdict, better = _DIVERGED, []

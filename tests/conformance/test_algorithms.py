@@ -75,6 +75,7 @@ class AlgorithmConformance:
         job: that asks for it.
         labels: that records may have.
         strange: labels that no reading lets through, and that must not matter all the same.
+        features: columns of the rows that its claim is about.
     """
 
     kind: ClassVar[str]
@@ -82,6 +83,7 @@ class AlgorithmConformance:
     job: ClassVar[tuple[str, ...]] = ()
     labels: ClassVar[tuple[float, ...]] = (-1.0, 1.0)
     strange: ClassVar[tuple[float, ...]] = ()
+    features: ClassVar[int] = 4
 
     def made(self):
         """The algorithm and the plan of a round."""
@@ -123,7 +125,7 @@ class AlgorithmConformance:
         claim = algorithm.claim(FACTS)
         assert claim == algorithm.claim(FACTS) == there.claim(FACTS)
         assert claim.dimension == algorithm.dimension
-        assert claim.features == 4
+        assert claim.features == self.features
 
     def test_contributions_have_the_dimension_and_the_bound_that_are_claimed(self):
         algorithm, plan = self.made()
@@ -405,6 +407,22 @@ class TestHeldOutCountsOfANetwork(TestHeldOutCounts):
     )
     labels = (0, 1, 2)
     model = TestFederatedAveraging.model
+
+
+class TestFlower(AlgorithmConformance):
+    """With an app that reads no record of a block: its rows are placeholders."""
+
+    kind = "flower"
+    app = f"{Path(__file__).parents[1] / 'fixtures' / 'flower_apps.py'}:app"
+    job = (
+        *("algorithm.kind=flower", f"model.kind={app}", "privacy.unit=party"),
+        *("privacy.epsilon=8", "algorithm.rounds=2"),
+    )
+    labels = (0, 1)
+    features = 1
+
+    def built(self, task):
+        return decode_task(task, own_models={"flower_apps.py:app": self.app})
 
 
 class TestOnesOwn(AlgorithmConformance):

@@ -53,6 +53,10 @@ MORE: dict[str, tuple[str, ...]] = {
         f"algorithm.kind={_EXAMPLES / 'federated_count.py'}:FederatedCount",
         *("algorithm.rounds=1", "model.kind=none", "privacy.neighbouring=add-or-remove-one"),
     ),
+    "flower-app": (
+        *("algorithm.kind=flower", f"model.kind={_FIXTURES / 'flower_apps.py'}:quiet"),
+        *("algorithm.rounds=2", "privacy.unit=party", "privacy.epsilon=8"),
+    ),
     "own-loss": (
         *("model.kind=own-loss", "model.steeper=clip"),
         f"model.loss={Path(__file__).resolve()}:squared_hinge",
@@ -79,7 +83,7 @@ MORE: dict[str, tuple[str, ...]] = {
 }
 """Overrides of the default job by name, beside those of `make_runs.JOBS`."""
 _WORDS = {"canaries": ("--audit", "canaries=20")}
-_TRUST = {"own-algorithm": ("--trust-code",), "own-loss": ("--trust-code",)}
+_TRUST = dict.fromkeys(("own-algorithm", "own-loss", "flower-app"), ("--trust-code",))
 _CHANCE = {"gradients-clipped-faults", "too-few-survivors"}
 """Who drops out is drawn: what an unseeded run states differs from run to run."""
 

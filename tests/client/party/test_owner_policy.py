@@ -63,7 +63,7 @@ def test_the_defaults_are_those_of_a_real_party():
         ("version = 2", "Expected version to be 1, got 2."),
         ("seed = 3", "Expected allow-seeded-noise = true with a seed, got false."),
         ("x = [", "Expected TOML"),
-        ("[data.a]\nepsilon = 1\ndelta = 0", "Expected one of path, source and prepared"),
+        ("[data.a]\nepsilon = 1\ndelta = 0", "Expected one of path, source, prepared and app-data"),
         ("[data.a]\nepsilon = 1\ndelta = 0\npath = 'a.csv'", "Expected a schema with path"),
         ("[data.a]\nprepared = 'a.npz'\ndelta = 0", "data.a.epsilon"),
         ("[data.a]\nprepared = 'a'\nepsilon = inf\ndelta = 0", "data.a.epsilon"),

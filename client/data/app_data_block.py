@@ -1,0 +1,47 @@
+"""`AppDataBlock`: parties whose records only their app reads; Parley has no row of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from parley.client.data.party_block import PartyBlock
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AppDataBlock(PartyBlock):
+    """Parties with one placeholder row each, and where their apps find their records.
+
+    Attributes:
+        paths: a party's position → a file or folder; a party without one knows its own place.
+    """
+
+    paths: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, parties: int, paths: Mapping[int, str]) -> AppDataBlock:
+        """Return the block of parties 0 to `parties` − 1."""
+        return cls(
+            features=np.zeros((parties, 1)),
+            labels=np.zeros(parties, np.int64),
+            offsets=np.arange(parties + 1),
+            paths=paths,
+        )
+
+    def slice_parties(self, first: int, last: int) -> AppDataBlock:
+        """Return the block of parties `first` to `last − 1`."""
+        return self.take(np.arange(first, last))
+
+    def take(self, parties: Sequence[int] | NDArray[np.int64]) -> AppDataBlock:
+        """Return the block of the chosen parties, in the order given."""
+        own = super().take(parties)
+        return AppDataBlock(
+            features=own.features,
+            labels=own.labels,
+            offsets=own.offsets,
+            positions=own.positions,
+            paths=self.paths,
+        )
