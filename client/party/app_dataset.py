@@ -10,7 +10,7 @@ import numpy as np
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.data.app_data_block import AppDataBlock
 from parley.client.party.data_refusals import build_unreadable_error
-from parley.client.party.dataset_config import APP_KNOWS, DatasetConfig
+from parley.client.party.dataset_config import APP_DATA, APP_KNOWS, DatasetConfig
 from parley.client.party.loaded_dataset import LoadedDataset
 from parley.safe_io.os_errors import describe_cause
 
@@ -18,12 +18,18 @@ _SCHEMA = hashlib.sha256(b"parley/app-data/v1").hexdigest()
 """In place of a schema's digest: no column is agreed on."""
 
 
-def load_app_dataset(dataset: DatasetConfig, folder: Path) -> LoadedDataset:
+def load_app_dataset(dataset: DatasetConfig, folder: Path, label: str) -> LoadedDataset:
     """Return where an app's records are, and their digest; Parley reads no record.
 
     Raises:
-        Declined: data-unreadable.
+        Declined: data-unreadable, also for a job whose records Parley would read.
     """
+    if label != APP_DATA:
+        raise Declined(
+            Reason.DATA_UNREADABLE,
+            "Expected path, source or prepared for this job, got app-data, which only the party's "
+            "own app reads.",
+        )
     if not dataset.app_data:
         raise Declined(
             Reason.DATA_UNREADABLE,

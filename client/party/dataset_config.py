@@ -22,8 +22,8 @@ from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
 
-APP_KNOWS = "elsewhere"
-"""Value of app-data if the app itself knows where its records are."""
+APP_DATA, APP_KNOWS = "app", "elsewhere"
+"""Label reading for records that only the party's own app reads; app-data if it knows where."""
 
 PositiveFloat = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 SectionName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]

@@ -21,7 +21,7 @@ from parley.client.data.label_readers import LABEL_READERS
 from parley.client.party.data_refusals import (
     build_unreadable_error,
 )
-from parley.client.party.dataset_config import DatasetConfig
+from parley.client.party.dataset_config import APP_DATA, DatasetConfig
 from parley.client.party.loaded_dataset import LoadedDataset
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.block_composition import Blocks
@@ -33,10 +33,6 @@ if TYPE_CHECKING:
 
 RAW_COLUMNS = "columns"
 """The label reading for queries: raw columns and no label."""
-
-APP_DATA = "app"
-"""The label reading for records that an app of the party's own reads."""
-
 
 READERS = PluginTable[Callable[..., LoadedDataset]](
     {
@@ -90,15 +86,9 @@ def load_dataset(
     """
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS, APP_DATA):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
-    if dataset.app_data and label != APP_DATA:
-        raise Declined(
-            Reason.DATA_UNREADABLE,
-            "Expected path, source or prepared for this job, got app-data, which only the party's "
-            "own app reads.",
-        )
     source, division = dataset.locate_records(folder), dataset.get_division(blocks)
-    if label == APP_DATA:
-        return READERS["app"](dataset, folder)
+    if label == APP_DATA or dataset.app_data:
+        return READERS["app"](dataset, folder, label)
     # Rows of a database are named by their contents.
     fingerprint = compute_file_fingerprint(source) if isinstance(source, Path) else ""
     if label == RAW_COLUMNS:

@@ -17,7 +17,6 @@ A policy only refuses. An accepted release is charged its cost, and no ε rests 
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
@@ -29,17 +28,16 @@ from parley.client.algorithms.algorithm_spec import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
-from parley.client.data.schema_messages import format_toml_value
 from parley.client.features.registry import FEATURES
 from parley.client.models.loss_registry import LOSSES
 from parley.client.party.dataset_config import DatasetConfig, PolicySection, SectionName
 from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
-from parley.safe_io import toml_writing
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.path_names import get_public_name, is_own_code, resolve_path
+from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.toml_reading import parse_toml
 
 if TYPE_CHECKING:
@@ -316,41 +314,6 @@ def parse_policy(text: str, *, source: str) -> OwnerPolicy:
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{source}: Expected TOML, got an error: {error}.") from error
     except ValidationError as error:
-        lines = [f"{source}: {_format_fault(fault['loc'], fault)}" for fault in error.errors()]
+        format_fault = load_attribute("parley.client.party.policy_text:format_fault")
+        lines = [f"{source}: {format_fault(fault['loc'], fault)}" for fault in error.errors()]
         raise PolicyError("\n".join(dict.fromkeys(lines))) from None
-
-
-def _format_fault(key_path: tuple[int | str, ...], fault: object) -> str:
-    details = fault if isinstance(fault, dict) else {}
-    where = ".".join(str(section) for section in key_path)
-    if details["type"] == "extra_forbidden":
-        section: type[PolicySection] = DatasetConfig if key_path[0] == "data" else OwnerPolicy
-        keys = [info.alias or name for name, info in section.model_fields.items()]
-        matches = difflib.get_close_matches(str(key_path[-1]), keys, n=1, cutoff=0.5)
-        hint = f" Did you mean {matches[0]}?" if matches else f" Expected one of {', '.join(keys)}."
-        return f"Unknown key {where}.{hint}"
-    message = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
-    if details["type"] == "value_error":
-        return f"{where}: {message}"
-    return f"Expected {where} to be {message[0].lower()}{message[1:]}, got {details['input']!r}."
-
-
-def format_policy(policy: OwnerPolicy) -> str:
-    """Return the file's text, with the meaning of every key. `parse_policy` is the inverse."""
-    lines = [("# This party's policy. Only its owner edits it; no server can change it.")]
-    lines += _format_keys(policy)
-    for name, dataset in policy.data.items():
-        lines += ["", f"[data.{toml_writing.format_toml_key(name)}]", *_format_keys(dataset)]
-    return "\n".join(lines) + "\n"
-
-
-def _format_keys(section: PolicySection) -> list[str]:
-    lines = []
-    for name, info in type(section).model_fields.items():
-        value = getattr(section, name)
-        if name == "data":
-            continue
-        lines += ["", f"# {info.description}"]
-        key = info.alias or name
-        lines.append(f"# {key} =" if value is None else f"{key} = {format_toml_value(value)}")
-    return lines

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from parley.client.contract.party_protocol import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
-from parley.client.party.dataset_config import APP_KNOWS, DatasetConfig
-from parley.client.party.dataset_loader import APP_DATA, RAW_COLUMNS, load_dataset
+from parley.client.party.dataset_config import APP_DATA, APP_KNOWS, DatasetConfig
+from parley.client.party.dataset_loader import RAW_COLUMNS, load_dataset
 from parley.client.party.ledger_cache import has_ledger
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder

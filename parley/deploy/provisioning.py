@@ -23,7 +23,8 @@ from parley.client.contract.roster import (
     load_deployment,
     render_deployment,
 )
-from parley.client.party.owner_policy import OwnerPolicy, format_policy
+from parley.client.party.owner_policy import OwnerPolicy
+from parley.client.party.policy_text import format_policy
 from parley.deploy.authorization import certify_party, make_operator
 from parley.deploy.certificate_making import (
     make_authority,

@@ -17,7 +17,8 @@ from safetensors.numpy import save
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.dataset_config import APP_KNOWS, DatasetConfig
-from parley.client.party.owner_policy import OwnerPolicy, format_policy
+from parley.client.party.owner_policy import OwnerPolicy
+from parley.client.party.policy_text import format_policy
 from parley.safe_io.file_writing import replace_file, write_file
 from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key
 from parley.server.jobs.job import Job

@@ -23,10 +23,11 @@ from parley.client.contract.party_protocol import (
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.last_uses import Uptime
-from parley.client.party.owner_policy import OwnerPolicy, format_policy
+from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_service import PartyService
 from parley.client.party.party_session import PartySession
 from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.policy_text import format_policy
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.messages import Roster, decode

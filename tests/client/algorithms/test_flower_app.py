@@ -21,7 +21,8 @@ from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.app_data_block import AppDataBlock
-from parley.client.party.dataset_loader import APP_DATA, load_dataset
+from parley.client.party.dataset_config import APP_DATA
+from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import load_policy
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.run_validation import build_accepted_algorithm, get_accepted_kind

@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 import parley
 from parley.client.contract.party_protocol import Declined, Reason
 from parley.client.party.dataset_loader import load_dataset
-from parley.client.party.owner_policy import format_policy, load_policy
+from parley.client.party.owner_policy import load_policy
+from parley.client.party.policy_text import format_policy
 from parley.client.party.run_validation import build_feature_map
 from parley.prediction.model_loading import load_model
 from parley.server.jobs.job_file import load_job

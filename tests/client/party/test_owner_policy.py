@@ -5,10 +5,10 @@ import pytest
 from parley.client.party.owner_policy import (
     OwnerPolicy,
     PolicyError,
-    format_policy,
     load_policy,
     parse_policy,
 )
+from parley.client.party.policy_text import format_policy
 
 GIVEN = {
     "min-survivors": 3,
