@@ -30,6 +30,7 @@ from parley.client.party.party_service import PartyService
 from parley.deploy.stream.grpc_client import build_call_metadata
 from parley.deploy.stream.grpc_options import (
     ATTEND,
+    HEARTBEAT,
     PROBE,
     FrameReader,
     build_channel_options,
@@ -237,7 +238,7 @@ async def _attend(home: Path, index: int, deployment: Deployment, facts: dict) -
             if whole is None:
                 continue
             reply = b""
-            if whole.number != PROBE:
+            if whole.number not in (PROBE, HEARTBEAT):
                 if party is None:
                     if not facts:
                         facts |= load_facts(home, whole.frame)

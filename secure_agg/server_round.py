@@ -103,7 +103,7 @@ class ServerRound:
     _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by survivor and dropped
     _true_shares: dict[int, dict[int, bytes]] = field(
         default_factory=dict
-    )  # shares, by dealer and holder
+    )  # shares, by holder and dealer
 
     def __post_init__(self) -> None:
         plan = RoundStart(
@@ -194,24 +194,27 @@ class ServerRound:
                 f"Expected the self seed that party {sender} committed to, got another one."
             )
         opened = np.unpackbits(np.frombuffer(message.opened, dtype=np.uint8)).tolist()
-        secrets = iter(_split_secrets(message.secrets))
-        keys, shares, false = {}, {}, 0
-        for n, j in enumerate(members):
-            if j not in self.arrived:
-                keys[sender, j] = next(secrets)
-            share = next(secrets)
-            if opened[n] and compute_share_digest(share) == self._find_share_digest(j, sender):
-                shares[j] = share
-            else:
-                false += opened[n]
+        keys, revealed = {}, _split_secrets(message.secrets)
+        if surviving < len(members):
+            secrets, revealed = iter(revealed), []
+            for j in members:
+                if j not in self.arrived:
+                    keys[sender, j] = next(secrets)
+                revealed.append(next(secrets))
+        digests = self._find_share_digests(sender)
+        shares = {
+            j: share
+            for j, share, digest, is_open in zip(members, revealed, digests, opened, strict=False)
+            if is_open and compute_share_digest(share) == digest
+        }
+        false = sum(opened[: len(members)]) - len(shares)
         if false > self.run.corrupt:  # more dealers than c cannot all have lied
             raise RemoteProtocolError(
                 f"Expected true shares from party {sender}, got {false} false ones."
             )
         self._seeds[sender] = message.seed
         self._keys |= keys
-        for j, share in shares.items():
-            self._true_shares.setdefault(j, {})[sender] = share
+        self._true_shares[sender] = shares
 
     def compute_total(self) -> Ring:
         """Return `[d]`, the survivors' sum."""
@@ -244,18 +247,20 @@ class ServerRound:
         expected = own if kind == b"self" else recovery
         return compute_commitment(self.run, self.number, party, kind, secret) == expected
 
-    def _find_share_digest(self, dealer: int, holder: int) -> bytes:
-        """Return the dealer's digest of the one share that the holder may reveal."""
-        place = 2 * self.slots[dealer][holder] + (dealer not in self.arrived)
-        at = SHARE_DIGEST_BYTES * place
-        return self.shares[dealer].digests[at : at + SHARE_DIGEST_BYTES]
+    def _find_share_digests(self, holder: int) -> list[bytes]:
+        """Return each dealer's digest of the one share that the holder may reveal."""
+        size, slots, shares, arrived = SHARE_DIGEST_BYTES, self.slots, self.shares, self.arrived
+        places = [
+            (j, size * (2 * slots[j][holder] + (j not in arrived))) for j in self.members[holder]
+        ]
+        return [shares[dealer].digests[at : at + size] for dealer, at in places]
 
     def _rebuild(self, party: int, kind: bytes) -> bytes:
-        given, threshold = self._true_shares.get(party, {}), self.run.threshold
+        given, threshold = self._true_shares, self.run.threshold
         shares = {
-            x: given[holder]
+            x: given[holder][party]
             for x, holder in enumerate(self.run.neighbours[party].tolist(), start=1)
-            if holder in given
+            if holder in given and party in given[holder]
         }
         if len(shares) < threshold:
             without = sum(j in self._seeds for j in self.members[party]) - len(shares)

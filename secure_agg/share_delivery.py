@@ -33,7 +33,7 @@ from parley.secure_agg.pair_keys import (
 )
 from parley.secure_agg.primitives import KEY_BYTES, decapsulate, derive_kem_public_key
 from parley.secure_agg.protocol_parameters import RunParameters
-from parley.secure_agg.round_outcome import pack_mask, unpack_mask
+from parley.secure_agg.round_outcome import KEM_ITEM_BYTES, pack_mask, unpack_mask
 
 
 @dataclass(kw_only=True, repr=False)
@@ -53,7 +53,8 @@ class CiphertextDelivery:
     sent: set[int] = field(default_factory=set)
     blamed: set[int] = field(default_factory=set)
     departed: set[int] = field(default_factory=set)
-    _pending: dict[int, dict[int, tuple[bytes, bytes]]] = field(default_factory=dict)
+    # Ciphertexts with their tags, by receiver and sender.
+    _pending: dict[int, dict[int, bytes]] = field(default_factory=dict)
     _accused_by: dict[int, set[int]] = field(default_factory=dict)
     _closed: bool = False
     _certificate: tuple[bytes, bytes, bytes] | None = None
@@ -61,7 +62,8 @@ class CiphertextDelivery:
 
     def add_ciphertexts(self, message: Encapsulated) -> None:
         """Store a party's ciphertexts, one for each of its present neighbours."""
-        sender, items = message.sender, split_kem_items(message.items)
+        sender, joined = message.sender, message.items
+        items = [joined[at : at + KEM_ITEM_BYTES] for at in range(0, len(joined), KEM_ITEM_BYTES)]
         if sender not in self.adverts or sender in self.sent or self._closed:
             raise RemoteProtocolError(
                 f"Expected the ciphertexts of party {sender} once, after the roster and before the "
@@ -81,7 +83,8 @@ class CiphertextDelivery:
         after this.
         """
         self._closed = True
-        if receiver not in self.sent & self._pending.keys() or receiver in self._accused_by:
+        waits = receiver in self.sent and receiver in self._pending
+        if not waits or receiver in self._accused_by:
             return b""
         items, near = self._pending[receiver], self.neighbours[receiver]
         flags = np.zeros(self.run.degree, dtype=bool)
@@ -90,7 +93,7 @@ class CiphertextDelivery:
             sender=SERVER,
             round_number=0,
             sent=pack_mask(flags),
-            items=b"".join(b"".join(items[j]) for j in near if j in items),
+            items=b"".join(items[j] for j in near if j in items),
         )
         return encode(self.run, message)
 
@@ -211,7 +214,7 @@ class CiphertextDelivery:
                 "the seed of another key."
             )
         for j in sorted(self.undecided[sender]):
-            ciphertext, tag = self._pending[sender][j]
+            ((ciphertext, tag),) = split_kem_items(self._pending[sender][j])
             (secret,) = decapsulate(message.seed, [ciphertext])
             ends = (sender, self.adverts[sender].key), (j, self.adverts[j].key)
             pair = compute_transcript(self.run.fingerprint, self.roster, *ends)

@@ -259,12 +259,7 @@ def parse_strict_json(data: bytes | str) -> Any:
         ValueError: it is anything else. The error never carries content.
     """
     try:
-        return json.loads(
-            data,
-            object_pairs_hook=_build_object,
-            parse_float=_parse_finite,
-            parse_constant=_parse_finite,
-        )
+        return _JSON.decode(data if isinstance(data, str) else data.decode())
     except (ValueError, RecursionError):
         raise ValueError("Expected JSON of finite numbers and distinct keys.") from None
 
@@ -281,3 +276,8 @@ def _parse_finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError("Expected a finite number.")
     return number
+
+
+_JSON = json.JSONDecoder(
+    object_pairs_hook=_build_object, parse_float=_parse_finite, parse_constant=_parse_finite
+)

@@ -16,6 +16,17 @@ _DONTNEED = 4
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) r-[x-]p \S+ \S+ [1-9]\d* +/")
 
 
+def release_freed_memory() -> None:
+    """Return memory that this process has freed to the system. Does nothing without glibc.
+
+    Threads free many small pieces in any order, so that the allocator holds most of them.
+    """
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "malloc_trim"):  # glibc only
+            libc.malloc_trim(ctypes.c_size_t(0))
+
+
 def release_start_pages() -> int:
     """Release libraries' code, and freed memory; return how many libraries. Does nothing without
     Linux.
@@ -26,8 +37,7 @@ def release_start_pages() -> int:
     if sys.platform != "linux" or not _SMAPS.exists():
         return 0
     libc = ctypes.CDLL(None, use_errno=True)
-    if hasattr(libc, "malloc_trim"):  # glibc only
-        libc.malloc_trim(ctypes.c_size_t(0))
+    release_freed_memory()
     given, code = 0, None
     for line in _SMAPS.read_text(encoding="ascii", errors="replace").splitlines():
         if "-" in line.partition(" ")[0]:

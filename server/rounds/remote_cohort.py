@@ -25,6 +25,7 @@ from parley.client.contract.model_state import State, save_state
 from parley.client.contract.party_protocol import WIRE_VERSION, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
+from parley.secure_agg.key_setup import LazyMapping
 from parley.secure_agg.messages import Complaint, Roster, decode, read_kind
 from parley.secure_agg.pairwise_server import MaskingServer
 from parley.server.rounds.cohort import RoundSum
@@ -111,9 +112,9 @@ class PartyCohort:
         present = decode(self.server.run, next(iter(rosters.values())), Roster).present
         self.agreement = replace(self.agreement, present=present)
         self.party_states.set_stage("roster", round_number=0)
-        frames = {
-            i: self._build_frame("roster", (r, nonces), prepare=1) for i, r in rosters.items()
-        }
+        frames = LazyMapping(
+            rosters, lambda i: self._build_frame("roster", (rosters[i], nonces), prepare=1)
+        )
         answered: set[int] = set()
         for reply in self._responses.request(frames, self.setup):
             if self._responses.accept(reply, self.server.handle_encapsulated, answered, blobs=2):
@@ -216,10 +217,12 @@ class PartyCohort:
 
     def _build_prepare_frames(
         self, parties: Collection[int], number: int | None
-    ) -> dict[int, MessageFrame]:
+    ) -> Mapping[int, MessageFrame]:
         """Build requests for shares, with the neighbours' ciphertexts that a party lacks."""
-        given = {i: self.server.get_ciphertexts(i) for i in parties}
-        return {i: self._build_frame("prepare", (given[i],), prepare=number) for i in parties}
+        server, build = self.server, self._build_frame
+        return LazyMapping(
+            parties, lambda i: build("prepare", (server.get_ciphertexts(i),), prepare=number)
+        )
 
     def _accept_complaint(self, reply: Reply) -> bool:
         """Return whether an answer is a complaint about ciphertexts, and handle it."""
@@ -260,12 +263,16 @@ class PartyCohort:
         )
         following = number + 1
         # Parties outside this round can be in the next; the server does not wait for them.
-        frames = self._build_prepare_frames(parties - set(plans), following)
-        said = {"plan": proposed.to_json(), "prepare": following}
-        frames |= {
-            i: self._build_frame("round", (message, blob, self.server.get_ciphertexts(i)), **said)
-            for i, message in plans.items()
-        }
+        others = self._build_prepare_frames(parties - set(plans), following)
+        said, server = {"plan": proposed.to_json(), "prepare": following}, self.server
+        frames = LazyMapping(
+            parties,
+            lambda i: (
+                self._build_frame("round", (plans[i], blob, server.get_ciphertexts(i)), **said)
+                if i in plans
+                else others[i]
+            ),
+        )
         self.party_states.set_parties(plans, PartyStatus.COMPUTING)
         arrived: set[int] = set()
         for reply in self._responses.request(frames, traffic, needed=set(plans)):

@@ -19,6 +19,7 @@ from parley.client.contract.party_protocol import (
 )
 from parley.client.contract.strict_decoding import format_received
 from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.key_setup import LazyMapping
 from parley.secure_agg.messages import read_sender
 from parley.server.rounds.party_status import PartyStates, PartyStatus
 
@@ -50,6 +51,9 @@ class Transport(Protocol):
         self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
     ) -> Iterator[tuple[int, bytes]]:
         """Send every request and yield (party, reply) as replies come.
+
+        Requests may be built when they are read, in any thread. They are equal whenever they are
+        read.
 
         It ends when all have replied or at the deadline. A party without a reply is silent. A later
         reply, or one of more than `largest` bytes, is never yielded. The caller may stop earlier.
@@ -86,15 +90,24 @@ def exchange_frames(
 ) -> Iterator[Reply]:
     """Send frames and yield the parties' answers, until all of `needed` answered or the deadline.
 
+    A frame is read when it is sent: `frames` may build it only then.
     A reply of more than `largest` bytes is not read. A reply that is not an answer counts as a
     refusal for breaking the protocol.
     """
     if not frames:
         return
-    requests = {index: encode_frame(frame) for index, frame in frames.items()}
-    traffic.down += sum(len(request) for request in requests.values())
+    sent = set[int]()
+
+    def encode_request(index: int) -> bytes:
+        request = encode_frame(frames[index])
+        if index not in sent:  # a request that is sent again counts once
+            sent.add(index)
+            traffic.down += len(request)
+        return request
+
     waiting = set(needed)
     began = time.perf_counter()
+    requests = LazyMapping(frames, encode_request)
     replies = transport.exchange(requests, timeout_s=timeout_s, largest=largest)
     for index, data in replies:
         if index not in frames:

@@ -38,7 +38,7 @@ def _sent_by_another_run(drill, d, sender, receiver):
 
 def _for_this_key_but_unconfirmed(drill, d, sender, receiver):
     seed = d.parties[receiver].state.kem_seed
-    return encapsulate(derive_kem_public_key(seed))[1], _item(d, sender, receiver)[1]
+    return encapsulate(derive_kem_public_key(seed))[1] + _item(d, sender, receiver)[-16:]
 
 
 MISMATCHES = {
@@ -47,8 +47,8 @@ MISMATCHES = {
     "swapped direction": lambda drill, d, i, j: _item(d, j, i),
     "from another run": _sent_by_another_run,
     "replayed tag": _for_this_key_but_unconfirmed,
-    "zeros": lambda drill, d, i, j: (bytes(1088), bytes(16)),
-    "false tag": lambda drill, d, i, j: (_item(d, i, j)[0], bytes(16)),
+    "zeros": lambda drill, d, i, j: bytes(ITEM),
+    "false tag": lambda drill, d, i, j: _item(d, i, j)[:-16] + bytes(16),
 }
 
 
@@ -81,7 +81,7 @@ def _dealt(drill, false=()):
     """Shares of round 1 are with the server, ciphertexts on their way, some (to, of) false ones."""
     d = drill.prepared(drill.joined(drill.build(M, corrupt=2)))
     for receiver, sender in false:
-        d.server._delivery._pending[receiver][sender] = (bytes(1088), bytes(16))
+        d.server._delivery._pending[receiver][sender] = bytes(ITEM)
     return d
 
 

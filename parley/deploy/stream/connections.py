@@ -15,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from parley.deploy.event_log import LogEvent, Notifier
 from parley.deploy.stream.grpc_options import (
     DUPLICATE,
+    HEARTBEAT,
     PROBE,
     EnvelopeError,
     FrameReader,
@@ -32,6 +34,9 @@ _MAX_WAITING = 16
 _PROBE_S = 2.0
 _LARGEST_PROBE_REPLY = 1 << 12
 _SAY_EVERY_S = 600.0
+# Larger requests are built and written for a few parties at a time, so that not all of them are in
+# memory. A turn ends after this time, so that parties that read slowly delay no other party much.
+_LARGE_REQUEST, _LARGE_AT_ONCE, _TURN_S = 1 << 14, 32, 1.0
 # A party that has not read a request this long after its time counts as not reading.
 _READS_S = 10.0
 
@@ -46,28 +51,41 @@ class PartyRequest:
 
     Attributes:
         number: Number on the wire, never used twice.
+        build: Returns the request's bytes, the same at each call. Requests to many parties are
+            built when they are written, because all of them at once may not fit in memory.
         largest: Maximum bytes of the reply.
         until: Deadline on `time.monotonic`.
         deliver: Takes the party and its reply, from this thread, once.
     """
 
     number: int
-    request: bytes = field(repr=False)
+    build: Callable[[], bytes] = field(repr=False)
     largest: int
     until: float
     deliver: Callable[[int, bytes], None] = field(repr=False)
 
 
 class PartyConnection:
-    """A party's connection, from the check of its certificate to its end."""
+    """A party's connection, from the check of its certificate to its end.
 
-    def __init__(self, read: Callable[[], Awaitable[bytes | None]], write: _Write) -> None:
-        self._read, self._write = read, write
+    Args:
+        turns: Shared by all connections; held while a large request is written.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[bytes | None]],
+        write: _Write,
+        turns: asyncio.Semaphore,
+    ) -> None:
+        self._read, self._write, self._turns = read, write, turns
         self._waiting: asyncio.Queue[PartyRequest] = asyncio.Queue()
         self._due: dict[int, int] = {}
         self._ended: asyncio.Future[Dropped] = asyncio.get_running_loop().create_future()
-        self._probe: asyncio.Future[bool] | None = None
+        self._probes: dict[int, asyncio.Future[bool]] = {}
         self._messages = 0
+        self.silent_since: float | None = None
+        """Time of the first heartbeat without an answer; None once any message has come since."""
 
     def put(self, request: PartyRequest) -> None:
         """Queue a request to be written after those that wait already."""
@@ -80,33 +98,44 @@ class PartyConnection:
             )
         self._waiting.put_nowait(request)
 
-    async def is_alive(self) -> bool:
-        """Return whether the party at the other end is still connected."""
+    async def is_alive(self, number: int = PROBE) -> bool:
+        """Return whether the party at the other end answers a `PROBE` or a `HEARTBEAT`."""
         if self._ended.done():
             return False
-        if self._probe is None:
-            self._probe = asyncio.get_running_loop().create_future()
-            until = time.monotonic() + _PROBE_S
+        before = self._messages
+        if number not in self._probes:
             asked = PartyRequest(
-                number=PROBE,
-                request=b"",
+                number=number,
+                build=bytes,
                 largest=_LARGEST_PROBE_REPLY,
-                until=until,
+                until=time.monotonic() + _PROBE_S,
                 deliver=lambda _party, _reply: None,
             )
             self._waiting.put_nowait(asked)
-        before, probe = (
-            self._messages,
-            self._probe,
-        )  # shared by all connections that arrive meanwhile
+        probe = self._get_probe(number)
         either = (probe, self._ended)
         await asyncio.wait(either, timeout=_PROBE_S, return_when=asyncio.FIRST_COMPLETED)
         if probe.done():
-            if self._probe is probe:
-                self._probe = None
             return probe.result()
         # A long frame in transit, in either direction, delays the answer.
         return not self._ended.done() and self._messages > before + 1
+
+    async def check_heartbeat(self) -> None:
+        """Set `silent_since` unless the party answers a heartbeat."""
+        asked_at = time.monotonic()
+        if self.silent_since is None and not await self.is_alive(HEARTBEAT):
+            self.silent_since = asked_at
+
+    def _get_probe(self, number: int) -> asyncio.Future[bool]:
+        """Return the result of the probe that is on its way, shared by all that wait for it."""
+        if number not in self._probes:
+            self._probes[number] = asyncio.get_running_loop().create_future()
+        return self._probes[number]
+
+    def _end_probe(self, number: int, answered: bool) -> None:
+        probe = self._probes.pop(number, None)
+        if probe is not None and not probe.done():
+            probe.set_result(answered)
 
     def end(self, reason: Dropped) -> None:
         """Make `serve` raise `reason`."""
@@ -132,8 +161,8 @@ class PartyConnection:
                 if task.done():
                     task.result()
         finally:
-            if self._probe is not None and not self._probe.done():
-                self._probe.set_result(False)
+            for number in list(self._probes):
+                self._end_probe(number, False)
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -142,32 +171,71 @@ class PartyConnection:
         reader = FrameReader(self._due.get)
         while (message := await self._read()) is not None:
             self._messages += 1
+            self.silent_since = None
             try:
                 whole = reader.take(message)
             except EnvelopeError as error:
                 raise Dropped(str(error)) from error
             if whole is not None:
                 del self._due[whole.number]  # a second reply is not expected
-                if whole.number != PROBE:
+                if whole.number in (PROBE, HEARTBEAT):
+                    self._end_probe(whole.number, True)
+                else:
                     deliver(whole.number, whole.frame)
-                elif self._probe is not None and not self._probe.done():
-                    self._probe.set_result(True)
+            del message, whole  # not in memory until the next one comes
 
     async def _write_requests(self) -> None:
         while True:
             asked = await self._waiting.get()
             left = asked.until - time.monotonic()
             if left <= 0:
+                self._end_probe(asked.number, False)
                 continue
             self._due[asked.number] = asked.largest
             allowed = min(math.ceil(1000 * left), 2**32 - 1)
             try:
                 async with asyncio.timeout(left + _READS_S):
-                    for chunk in split_into_chunks(asked.number, asked.request, allowed_ms=allowed):
-                        await self._write(chunk)
-                        self._messages += 1
+                    await self._write_request(asked, allowed)
             except TimeoutError:
                 raise Dropped("Expected a party that reads its requests in time.") from None
+
+    async def _write_request(self, asked: PartyRequest, allowed_ms: int) -> None:
+        frame = asked.build()
+        if len(frame) <= _LARGE_REQUEST:
+            await self._write_chunks(asked.number, frame, allowed_ms)
+            return
+        del frame  # not in memory while it waits for its turn
+        async with hold_turn(self._turns):
+            await self._write_chunks(asked.number, asked.build(), allowed_ms)
+            # gRPC holds what the party has not read. An answered heartbeat shows that it read all.
+            if HEARTBEAT not in self._probes:
+                self._due[HEARTBEAT] = _LARGEST_PROBE_REPLY
+                await self._write_chunks(HEARTBEAT, b"", 0)
+            await asyncio.wait((self._get_probe(HEARTBEAT),), timeout=_TURN_S)
+
+    async def _write_chunks(self, number: int, frame: bytes, allowed_ms: int) -> None:
+        for chunk in split_into_chunks(number, frame, allowed_ms=allowed_ms):
+            await self._write(chunk)
+            self._messages += 1
+
+
+@asynccontextmanager
+async def hold_turn(turns: asyncio.Semaphore) -> AsyncIterator[None]:
+    """Hold one of the turns at writing a large request, at most for `_TURN_S`."""
+    await turns.acquire()
+    held = [True]
+
+    def release() -> None:
+        if held:
+            held.clear()
+            turns.release()
+
+    late = asyncio.get_running_loop().call_later(_TURN_S, release)
+    try:
+        yield
+    finally:
+        late.cancel()
+        release()
 
 
 _Write = Callable[[bytes], Awaitable[None]]
@@ -184,13 +252,30 @@ class Connections:
         self._left: dict[int, float] = {}
         self._duplicates: dict[int, float] = {}
         self._pending: list[dict[int, PartyRequest]] = [{} for _ in names]
+        self._checks = set[asyncio.Future[None]]()
+        self.turns = asyncio.Semaphore(_LARGE_AT_ONCE)
         self.closed = False
 
     def list_online(self, *, away_s: float = 0.0) -> frozenset[int]:
-        """Return the parties that are connected or were within the last `away_s`. Thread-safe."""
+        """Return the parties that are connected and answer heartbeats, or did within the last
+        `away_s`. Thread-safe.
+        """
         since = time.monotonic() - away_s
         recent = {index for index, left in list(self._left.items()) if left > since}
-        return frozenset(recent | set(self._connections))
+        lines = list(self._connections.items())
+        silences = [(index, line.silent_since) for index, line in lines]
+        here = {index for index, silent in silences if silent is None or silent > since}
+        return frozenset(recent | here)
+
+    def check_heartbeats(self, indices: Iterable[int]) -> None:
+        """Find out which connections of these parties are silent, such as those of a machine that
+        sleeps.
+        """
+        for index in indices:
+            if index in self._connections:
+                task = asyncio.ensure_future(self._connections[index].check_heartbeat())
+                self._checks.add(task)
+                task.add_done_callback(self._checks.discard)
 
     def send_requests(self, requests: Mapping[int, PartyRequest]) -> None:
         """Send the requests now, or when their party is connected again."""

@@ -84,6 +84,9 @@ class FrameReader:
         if size != min(CHUNK, total - offset):
             expected = min(CHUNK, total - offset)
             raise EnvelopeError(f"Expected {expected} bytes in a chunk, got {size}.")
+        if size == total:  # the only chunk: one copy
+            self._head = None
+            return ReceivedFrame(number=number, allowed_ms=allowed, frame=message[_HEAD.size :])
         self._body += memoryview(message)[_HEAD.size :]
         if len(self._body) < total:
             return None
@@ -248,6 +251,12 @@ class RequestReader:
 
 
 PROBE = 0
+"""Number of the empty request by which the server asks whether a party's first connection is alive.
+
+The party answers immediately, even while it computes, and informs its owner of the second one.
+"""
+
+HEARTBEAT = 2**64 - 1
 """Number of the empty request that a party answers immediately, even while it computes."""
 
 

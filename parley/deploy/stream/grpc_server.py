@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ import grpc.aio
 
 from parley.client.contract.party_protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
+from parley.client.models.memory_trim import release_freed_memory
 from parley.deploy.authorization import NotAdmitted, admit_party
 from parley.deploy.event_log import Notifier
 from parley.deploy.process_errors import ProcessError
@@ -149,7 +151,8 @@ class GrpcServer:
             await self.connections.check_not_connected(index)
             # Not earlier: for the party, this metadata means that it is connected.
             await context.send_initial_metadata((("parley-version", __version__),))
-            await self.connections.serve_party(index, PartyConnection(read, context.write))
+            line = PartyConnection(read, context.write, self.connections.turns)
+            await self.connections.serve_party(index, line)
         except Dropped as error:
             self._log_ended(f"{self.deployment.parties[index].name}: {error}", context)
             await context.abort(grpc.StatusCode.ABORTED, str(error))
@@ -197,6 +200,8 @@ class GrpcServer:
 
 
 _LOOK_S = 0.2
+_MANY_BYTES = 1 << 23
+"""Bytes of an exchange's replies after which freed memory is returned to the system."""
 
 
 class StreamTransport:
@@ -236,7 +241,7 @@ class StreamTransport:
         asked = {
             index: PartyRequest(
                 number=self._port.create_number(),
-                request=requests[index],
+                build=partial(requests.__getitem__, index),
                 largest=largest,
                 until=until,
                 deliver=lambda party, reply: replies.put((party, reply)),
@@ -245,7 +250,7 @@ class StreamTransport:
             if index in requests
         }
         attendance = self._port.connections
-        waiting = set(asked)
+        waiting, received = set(asked), 0
         if asked:
             self._port.post(attendance.send_requests, asked)
         try:
@@ -264,7 +269,10 @@ class StreamTransport:
                     continue
                 if index in waiting:
                     waiting.discard(index)
+                    received += len(reply)
                     yield index, reply
         finally:
             numbers = {index: one.number for index, one in asked.items()}
             self._port.post(attendance.withdraw, numbers)
+            if received > _MANY_BYTES:
+                release_freed_memory()

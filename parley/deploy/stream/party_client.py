@@ -43,6 +43,7 @@ from parley.deploy.process_errors import end_with_parent
 from parley.deploy.stream.grpc_client import CallError, build_call_metadata, explain_call_error
 from parley.deploy.stream.grpc_options import (
     ATTEND,
+    HEARTBEAT,
     PROBE,
     EnvelopeError,
     FrameReader,
@@ -327,9 +328,10 @@ class PartyClient:
                     whole = reader.take(message)
                     if whole is None:
                         continue
-                    if whole.number == PROBE:
-                        outgoing.put(split_into_chunks(PROBE, b""))
-                        self._report_duplicate()
+                    if whole.number in (PROBE, HEARTBEAT):
+                        outgoing.put(split_into_chunks(whole.number, b""))
+                        if whole.number == PROBE:
+                            self._report_duplicate()
                     else:
                         self._requests.take(whole, outgoing)
             finally:
