@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from rich.text import Text
 
 from parley.command_options import AsJson, PartyDir
-from parley.owner.offers import ApprovalRequest, open_party
+from parley.owner.offers import open_party
 from parley.owner.owner_page import serve_page
-from parley.owner.owner_status import Row, build_status, list_budgets, list_notes, list_runs
+from parley.owner.owner_status import build_status
+from parley.presentation.page_registry import PAGES
 from parley.safe_io.json_writing import format_json
-from parley.safe_io.printable_text import to_one_line
-from parley.terminal.terminal_screen import Screen, build_plain_table
+from parley.terminal.document_output import print_document
 
 owner_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
@@ -29,27 +27,8 @@ def show_owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
     with open_party(folder) as party:
         if as_json:
             typer.echo(format_json(build_status(party)))
-            return
-        waits, rows, runs, noted = (
-            party.list_requests(),
-            list_budgets(party),
-            list_runs(party),
-            list_notes(party),
-        )
-    screen = Screen()
-    screen.print(f"{party.name}, of the deployment of {party.deployment.server_address}")
-    _print_table(screen, "What is left", rows)
-    _print_table(screen, "What was paid, the last first", runs)
-    for note in noted:
-        screen.print(to_one_line(note))
-    screen.print(Text("What waits for you", style="bold"))
-    for offer in waits:
-        screen.print(f"{offer.name}  {offer.dataset}: {offer.price}")
-    screen.print(
-        f"`parley owner pending {folder}` says what each is."
-        if waits
-        else "Nothing waits for your yes."
-    )
+        else:
+            print_document(PAGES["owner"](party))
 
 
 @owner_app.command("pending")
@@ -62,39 +41,10 @@ def show_pending_jobs(folder: PartyDir, as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(format_json([offer.to_json() for offer in offers]))
         return
-    screen = Screen()
     for offer in offers:
-        _print_offer(screen, offer)
-        screen.print(f"parley owner accept {folder} {offer.name}", soft_wrap=True)
-        screen.print(f"parley owner refuse {folder} {offer.name}\n", soft_wrap=True)
+        print_document(PAGES["approval"](offer, folder))
     if not offers:
-        screen.print("Nothing waits for your yes.")
-
-
-def _print_offer(screen: Screen, offer: ApprovalRequest) -> None:
-    screen.print(Text(f"{offer.name}  {offer.dataset}", style="bold"))
-    screen.print(offer.price)
-    table = build_plain_table("", "", header=False)
-    for fact in offer.facts:
-        table.add_row(Text(fact.name, style="dim"), fact.value)
-    screen.print(table)
-    for found in offer.attackers:
-        screen.print(f"{found.caption}.")
-        table = build_plain_table(*found.head, left=1)
-        for row in found.rows:
-            table.add_row(*row)
-        screen.print(table)
-
-
-def _print_table(screen: Screen, title: str, rows: Sequence[Row]) -> None:
-    screen.print(Text(title, style="bold"))
-    if not rows:
-        screen.print("nothing yet")
-        return
-    table = build_plain_table(*rows[0])
-    for row in rows:
-        table.add_row(*(to_one_line(text) for text in row.values()))
-    screen.print(table)
+        typer.echo("Nothing waits for your approval.")
 
 
 @owner_app.command("accept")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from parley.analytics.answer import format_title
 from parley.client.algorithms.registry import list_release_assumptions
@@ -31,6 +31,7 @@ from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.request_lock import hold_request_lock
 from parley.client.party.run_validation import build_accepted_algorithm, get_accepted_kind
+from parley.presentation.document import Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_rounded_down
 from parley.privacy.accounting.threat_model import Adversary
@@ -46,14 +47,6 @@ from parley.server.statements.guarantee_text import Fact
 from parley.server.statements.number_format import format_epsilon
 
 _MOST_NAMES, _WAIT_S = 60, 30.0
-
-
-class Attacker(NamedTuple):
-    """A table of units that an attacker with 5 % false alarms recognises, and how often at most."""
-
-    caption: str
-    head: tuple[str, str]
-    rows: list[list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,13 +65,16 @@ class ApprovalRequest:
     price: str
     yes: str
     facts: tuple[Fact, ...]
-    attackers: tuple[Attacker, ...]
+    attackers: tuple[Table, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as plain JSON values."""
         lists = {
             "facts": [[each.name, each.value] for each in self.facts],
-            "attackers": [each._asdict() for each in self.attackers],
+            "attackers": [
+                {"caption": each.caption, "head": each.head, "rows": each.rows}
+                for each in self.attackers
+            ],
         }
         return {**vars(self), **lists}
 
@@ -348,14 +344,14 @@ class _ApprovalCost:
         yield Fact(f"Budget holds{of}", budget.certificate_text)
 
     @property
-    def attacker(self) -> Attacker:
+    def attacker(self) -> Table:
         """Upper bounds on what an attacker recognises by this job."""
         budget, rates = self.before.budget, compute_attacker_rates(self.spent)
         said = attacker_text.format_caption(rates, budget.unit, budget.neighbouring, self.weakest)
-        return Attacker(
-            f"From this job only. {said}",
-            attacker_text.HEADER,
-            attacker_text.build_rows(rates, budget.unit),
+        return Table(
+            caption=f"From this job only. {said}",
+            head=attacker_text.HEADER,
+            rows=attacker_text.build_rows(rates, budget.unit),
         )
 
 

@@ -4,10 +4,12 @@ costs.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from parley.client.algorithms.registry import get_title
-from parley.owner.offers import OwnedParty, compose
+from parley.owner.offers import ApprovalRequest, OwnedParty, compose
+from parley.presentation.document import Code, Document, Facts, Table, Text, build_section
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down
 from parley.privacy.ledger.approvals import OwnerDecision
 from parley.privacy.ledger.budget import BudgetKey
@@ -116,3 +118,42 @@ def build_status(party: OwnedParty) -> dict[str, Any]:
         "notes": list_notes(party),
         "runs": list_runs(party),
     }
+
+
+def build_owner_document(party: OwnedParty) -> Document:
+    """Build the overview: what is left, what was paid, and what waits for an approval."""
+    requests = party.list_requests()
+    waiting = [Text(f"{each.name}  {each.dataset}: {each.price}") for each in requests]
+    hint = (
+        f"`parley owner pending {party.folder}` describes each."
+        if requests
+        else "Nothing waits for your approval."
+    )
+    return Document(
+        headline=f"{party.name}, of the deployment of {party.deployment.server_address}",
+        sections=[
+            build_section("Remaining budgets", _build_table(list_budgets(party))),
+            build_section("Recent jobs, the newest first", _build_table(list_runs(party))),
+            build_section("", *(Text(note, "fine") for note in list_notes(party))),
+            build_section("Pending approvals", *waiting, Text(hint)),
+        ],
+    )
+
+
+def build_approval_document(request: ApprovalRequest, folder: Path) -> Document:
+    """Build what one pending request would compute and cost, and the commands that decide it."""
+    commands = [f"parley owner {word} {folder} {request.name}" for word in ("accept", "refuse")]
+    return Document(
+        headline=f"{request.name}  {request.dataset}",
+        lede=request.price,
+        sections=[
+            build_section("", Facts(request.facts)),
+            build_section("", *request.attackers, Code("\n".join(commands))),
+        ],
+    )
+
+
+def _build_table(rows: list[Row]) -> Table | Text:
+    if not rows:
+        return Text("None yet.")
+    return Table(head=list(rows[0]), rows=[list(row.values()) for row in rows], prose=True)

@@ -21,6 +21,8 @@ PAGES = PluginTable[Callable[..., Document]](
         "audit": "parley.audit.audit_page:build_audit_document",
         "sweep": "parley.sweeps.sweep_page:build_sweep_document",
         "comparison": "parley.sweeps.comparison_page:build_comparison_document",
+        "owner": "parley.owner.owner_status:build_owner_document",
+        "approval": "parley.owner.owner_status:build_approval_document",
         "certificate": "parley.certificate.certificate_page:build_certificate_document",
     }
 )

@@ -47,8 +47,8 @@ def print_document(document: Document, screen: Screen | None = None) -> None:
         screen.print(to_one_line(notice), style="yellow")
     for card in document.cards:
         screen.print(to_one_line(f"{card.title}: {card.value}"))
-    for facts_only, sections in groupby(document.sections, _has_facts_only):
-        if facts_only:
+    for are_rows, sections in groupby(document.sections, _is_row):
+        if are_rows:
             screen.print(_build_section_table(sections))
         else:
             for section in sections:
@@ -61,8 +61,11 @@ def _has_wide_table(section: Section) -> bool:
     return any(isinstance(part, Table) and len(part.head) > _FEW for part in section.parts)
 
 
-def _has_facts_only(section: Section) -> bool:
-    return all(isinstance(part, Facts) for part in section.parts)
+def _is_row(section: Section) -> bool:
+    """Return whether a section is a row: a title, and facts in one line."""
+    facts = [part for part in section.parts if isinstance(part, Facts)]
+    is_short = bool(section.title) or sum(len(part.facts) for part in facts) == 1
+    return is_short and len(facts) == len(section.parts)
 
 
 def _build_section_table(sections: Iterable[Section]) -> Any:

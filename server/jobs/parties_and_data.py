@@ -10,14 +10,14 @@ from pydantic import Field, field_validator, model_validator
 from parley.privacy.ledger.block_composition import parse_blocks
 from parley.privacy.ledger.database_url import check_source
 from parley.server.jobs.external_references import DataSource, FilePath, Text
-from parley.server.jobs.section_base import Auto, JobSection, Positive
+from parley.server.jobs.section_base import AtLeastOne, Auto, JobSection, Positive
 
 
 class PartiesSection(JobSection):
     """The parties of a run."""
 
     count: int = Field(5, ge=1, le=1_000_000, description="Number of parties, m.")
-    min_records: int | Auto = Field(
+    min_records: AtLeastOne | Auto = Field(
         "auto",
         description="Public lower bound on every party's number of records; it determines the "
         "noise. A smaller party is refused. If sizes are private (unit party or both, or "
@@ -61,8 +61,6 @@ class PartiesSection(JobSection):
     @model_validator(mode="after")
     def _check(self) -> PartiesSection:
         self._check_sampled()
-        if isinstance(self.min_records, int) and self.min_records < 1:
-            raise ValueError(f"Expected min-records >= 1, got {self.min_records}.")
         return self
 
     @property
@@ -127,7 +125,7 @@ class DataSection(JobSection):
     dirichlet_alpha: Positive = Field(
         0.5, description="Label skew: small values are extreme (partition dirichlet)."
     )
-    sizes: list[int] = Field([], description="Records of each party (partition sizes).")
+    sizes: list[AtLeastOne] = Field([], description="Records of each party (partition sizes).")
     block_column: Text = Field(
         "",
         description="A public column of kind ignore that divides the records (such as the year "
@@ -190,8 +188,6 @@ class DataSection(JobSection):
             )
         if self.partition == "sizes" and not self.sizes:
             raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
-        if self.partition == "sizes" and min(self.sizes) < 1:
-            raise ValueError(f"Expected data.sizes of at least 1, got {min(self.sizes)}.")
         if self.test_source and self.test_fraction:
             raise ValueError(
                 f"Expected test-fraction = 0 with a test-source, got {self.test_fraction}."

@@ -135,7 +135,7 @@ class PrivacySection(JobSection):
     dataset_epsilon: Positive | Auto = Field(
         "auto", description="Budget of the data over all runs; auto: this job's epsilon."
     )
-    dataset_delta: float | Auto = Field(
+    dataset_delta: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
         "auto", description="δ of that budget; auto: this job's delta."
     )
     dataset_party_epsilon: Positive | Auto = Field(
@@ -162,9 +162,6 @@ class PrivacySection(JobSection):
     @model_validator(mode="after")
     def _check(self) -> PrivacySection:
         check_no_password(self.ledger, "a privacy.ledger URL (the job is stored in the run folder)")
-        delta = self.dataset_delta
-        if isinstance(delta, float) and not 0 <= delta < 1:
-            raise ValueError(f"Expected privacy.dataset-delta in [0, 1), got {delta}.")
         if self.certificate == "plan" and self.ledger:
             raise ValueError(
                 "Expected no privacy.ledger with privacy.certificate = 'plan', which holds for "

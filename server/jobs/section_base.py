@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from parley.safe_io.path_names import is_own_code
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+AtLeastOne = Annotated[int, Field(ge=1)]
 Auto = Literal["auto"]
 T = TypeVar("T")
 

@@ -109,12 +109,6 @@ class AttackerRate(JsonRecord):
     rate: float
 
 
-class AccountAfterRound(RoundAccount):
-    """The total cost of the releases up to a round."""
-
-    round: int
-
-
 class GuaranteeSummary(JsonRecord):
     """One unit's guarantee, planned or spent, with `accounts` by adversary, the charged one first.
 
@@ -142,7 +136,7 @@ class GuaranteeSummary(JsonRecord):
     found: tuple[AttackerRate, ...] | None = None
     noise: NoiseSummary
     description: str | None = None
-    epsilon_by_round: tuple[AccountAfterRound, ...] | None = None
+    epsilon_by_round: tuple[RoundAccount, ...] | None = None
 
 
 class EpsilonBound(JsonRecord):

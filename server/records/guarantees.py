@@ -31,7 +31,6 @@ from parley.server.planning.run_stages import (
     list_extra_stages,
 )
 from parley.server.records.guarantee_facts import (
-    AccountAfterRound,
     AdversaryAccount,
     AttackerRate,
     EpsilonBound,
@@ -40,6 +39,7 @@ from parley.server.records.guarantee_facts import (
     NoiseSummary,
     RecordBounds,
 )
+from parley.server.records.round_line import RoundAccount
 from parley.server.records.run_progress import RunProgress
 
 
@@ -180,7 +180,7 @@ def build_planned_guarantee(
         noise=noise.model_copy(update={"sensitivity": None, "seeded": None}),
         description=_describe_noise(plan, guarantee),
         epsilon_by_round=tuple(
-            AccountAfterRound(
+            RoundAccount(
                 round=number, **compute_account(before.add(event, count=number), guarantee.delta)
             )
             for number in _list_shown_rounds(job.rounds)

@@ -13,10 +13,12 @@ class RoundAccount(JsonRecord):
     """The cost of the releases so far at `delta`.
 
     Attributes:
+        round: in a plan, the round that they end with; a line of `rounds.jsonl` has it already.
         epsilon: conversion → ε, for each that is proved for these releases.
         epsilon_charged: the lowest of them, by `conversion`.
     """
 
+    round: int | None = None
     rho: OptionalFloat
     epsilon: dict[str, OptionalFloat]
     epsilon_charged: float

@@ -176,7 +176,7 @@ def test_the_columns_of_a_query_are_named(homes):
 def test_a_folder_that_nobody_asked_yet_is_shown_and_one_of_no_party_is_named(tmp_path):
     home = Scene(tmp_path / "scene").homes[0]
     shown = invoked("owner", "status", home)
-    assert "Nothing waits for your yes." in shown.output
+    assert "Nothing waits for your approval." in shown.output
     assert (home / "ledger.sqlite").stat().st_mode & 0o777 == 0o600
     wrong = invoked("owner", "status", tmp_path / "nowhere")
     assert get_exit_status(wrong.exception) == 2

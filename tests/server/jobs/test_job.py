@@ -30,7 +30,7 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ("algorithm.rounds=0", "got 0"),
         ("parties.count=0", "got 0"),
         ("parties.count=many", "got 'many'"),
-        ("parties.min-records=0", "min-records >= 1, got 0"),
+        ("parties.min-records=0", "min-records to be greater than or equal to 1, or 'auto', got 0"),
         ("model.lambda=0", "got 0"),
         ("model.kind=tree", "'logistic'"),
         ("privacy.epsilom=1", "Did you mean privacy.epsilon?"),
