@@ -42,15 +42,16 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.ledger import owner_actions, registration, reservations
+from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.approvals import OwnerDecision, list_decisions
-from parley.privacy.ledger.budget import BudgetKey, RemainingBudget
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, RemainingBudget
 from parley.privacy.ledger.database import Database
 from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
 from parley.privacy.ledger.ledger_entry import LedgerEntry
@@ -73,7 +74,7 @@ _T = TypeVar("_T")
 def _run_in_transaction(
     step: Callable[Concatenate[LedgerWriter, _P], _T],
 ) -> Callable[Concatenate[Ledger, _P], _T]:
-    """Return a method that runs a step of `registration`, `owner_actions` or `reservations`.
+    """Return a method that runs a step of `registration` or `reservations`.
 
     The step is durable when the method returns.
     """
@@ -84,6 +85,11 @@ def _run_in_transaction(
             return step(writer, *given, **named)
 
     return method
+
+
+def _load_owner_actions() -> Any:
+    """Return the module of an owner's actions, which a run does not import."""
+    return import_module("parley.privacy.ledger.owner_actions")
 
 
 class Ledger:
@@ -135,8 +141,6 @@ class Ledger:
         return self._open
 
     register = _run_in_transaction(registration.register)
-    raise_budget = _run_in_transaction(owner_actions.raise_budget)
-    decide = _run_in_transaction(owner_actions.decide)
     hold = _run_in_transaction(reservations.hold)
     end_hold = _run_in_transaction(reservations.end_hold)
     commit = _run_in_transaction(reservations.commit)
@@ -178,23 +182,58 @@ class Ledger:
         with self._database.open_reader() as reader:
             reservations.check_hold(reader.load_accounts(), run_id, claims, blocks)
 
+    def raise_budget(
+        self,
+        key: BudgetKey,
+        *,
+        reason: str,
+        epsilon: float | None = None,
+        delta: float | None = None,
+    ) -> DatasetBudget:
+        """Raise a data set's budget; see `owner_actions.raise_budget`."""
+        actions = _load_owner_actions()
+        with self._database.open_writer() as writer:
+            raised: DatasetBudget = actions.raise_budget(
+                writer, key, reason=reason, epsilon=epsilon, delta=delta
+            )
+        return raised
+
+    def decide(
+        self,
+        key: BudgetKey,
+        *,
+        run_id: str,
+        proposals: Sequence[str],
+        accepted: bool,
+        reason: str = "",
+    ) -> OwnerDecision:
+        """Record an owner's decision; see `owner_actions.decide`."""
+        actions = _load_owner_actions()
+        with self._database.open_writer() as writer:
+            decision: OwnerDecision = actions.decide(
+                writer, key, run_id=run_id, proposals=proposals, accepted=accepted, reason=reason
+            )
+        return decision
+
     def count_shared_rows(self, rows: NDArray[np.uint64]) -> dict[str, int]:
         """Return how many of `[N, 3]` rows each data set has had, by name.
 
         Rows are those of `parley.client.data.content_digest`.
         """
         with self._database.open_reader() as reader:
-            return owner_actions.count_shared_rows(
+            shared: dict[str, int] = _load_owner_actions().count_shared_rows(
                 reader.load_accounts(), reader.iterate_pieces, self._database.key_path, rows
             )
+        return shared
 
     def count_moved_rows(self, name: str, rows: NDArray[np.uint64]) -> int:
         """Return how many rows the data set charged in another block than the current one."""
         with self._database.open_reader() as reader:
             known = reader.load_accounts()
-            return owner_actions.count_moved_rows(
+            moved: int = _load_owner_actions().count_moved_rows(
                 known, reader.iterate_pieces, self._database.key_path, name, rows
             )
+        return moved
 
     def list_raises(self) -> tuple[dict[str, Any], ...]:
         """Return every raise of a budget: dataset, unit, at, epsilon, delta, reason."""
