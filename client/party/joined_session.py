@@ -7,11 +7,13 @@ the run.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_protocol import Declined, MessageFrame, Reason
+from parley.client.contract.party_protocol import Declined, MessageFrame, Reason, encode_frame
 from parley.client.contract.release_plan import ReleasePlan
-from parley.secure_agg.messages import Roster, RoundStart, decode
+from parley.secure_agg.messages import Roster, RoundShares, RoundStart, decode, read_kind
+from parley.secure_agg.protocol_parameters import RunParameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,11 +24,16 @@ class JoinedSession:
         release: name of the open round's release, for the unmasking log. Empty if all of its noise
             is in this party's contribution, which covers any number of sums.
         state: bytes of the protocol's state, secret; empty before the run's key exists.
+        request: digest of the last answered request; empty if the last one was refused.
+        answer: blobs of its answer, kept until the next request. If the answer is lost on its way,
+            a repeated request gets the same bytes, which reveal nothing new.
     """
 
     agreement: Agreement
     release: bytes = b""
     state: bytes = field(default=b"", repr=False)
+    request: bytes = b""
+    answer: tuple[bytes, ...] = field(default=(), repr=False)
 
     @property
     def session(self) -> str:
@@ -51,6 +58,8 @@ class JoinedSession:
             agreement=replace(joined.agreement, present=present),
             release=bytes.fromhex(frame.head["release"]),
             state=frame.blobs[1],
+            request=bytes.fromhex(frame.head.get("request", "")),
+            answer=frame.blobs[2:],
         )
 
     def to_file(self) -> MessageFrame:
@@ -59,8 +68,29 @@ class JoinedSession:
             **self.agreement.build_head(),
             "present": self.agreement.present.hex(),
             "release": self.release.hex(),
+            "request": self.request.hex(),
         }
-        return MessageFrame(kind="join", head=head, blobs=(self.agreement.components, self.state))
+        blobs = (self.agreement.components, self.state, *self.answer)
+        return MessageFrame(kind="join", head=head, blobs=blobs)
+
+    def with_answer(self, request: bytes, answer: tuple[bytes, ...]) -> JoinedSession:
+        """Return the session with the answer to a request, which replaces the previous one."""
+        return replace(self, request=request, answer=answer)
+
+    def find_answer(self, request: bytes) -> tuple[bytes, ...] | None:
+        """Return the kept answer to exactly this request; None if there is none."""
+        return self.answer if self.answer and request == self.request else None
+
+    def find_shares(self, run: RunParameters, number: int) -> bytes:
+        """Return the kept Shares of a round; empty if the last answer has none.
+
+        They are repeated as they are: a second sharing of the round's secrets would seal other
+        messages under the same keys.
+        """
+        if not self.answer or read_kind(self.answer[-1]) != RoundShares.kind:
+            return b""
+        shares = decode(run, self.answer[-1], RoundShares)
+        return self.answer[-1] if shares.round_number == number else b""
 
     def with_roster(self, message: bytes) -> JoinedSession:
         """Return the session with the parties of a Roster message present."""
@@ -89,3 +119,8 @@ class JoinedSession:
             )
         serial = decode(agreement.parameters, message, RoundStart).round_number
         return replace(agreement, plan=plan, serial=serial, state=state)
+
+
+def hash_request(frame: MessageFrame) -> bytes:
+    """Return a digest of a whole request."""
+    return sha256(encode_frame(frame)).digest()

@@ -35,11 +35,12 @@ import numpy as np
 
 from parley.client.contract.agreement import Agreement, get_session, parse_plan
 from parley.client.contract.party_protocol import Declined, MessageFrame, Reason, parse_request
+from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.party import accepted_run, job_limits, owner_approval, session_limits
 from parley.client.party.accepted_run import AcceptedRun, accept_run
-from parley.client.party.joined_session import JoinedSession
+from parley.client.party.joined_session import JoinedSession, hash_request
 from parley.client.party.last_uses import Uptime, read_uptime
 from parley.client.party.ledger_cache import LedgerCache
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
@@ -282,11 +283,18 @@ class PartyService:
         *,
         update_session: Callable[[JoinedSession], JoinedSession] = lambda joined: joined,
     ) -> PublicResponse:
-        """Run one step of the protocol. Its state is saved whether it answered or refused."""
-        joined, party = self._open_session(frame)
+        """Run one step of the protocol. Its state is saved whether it answered or refused.
+
+        A repeated request gets the kept answer, and changes nothing.
+        """
+        (joined, party), request = self._open_session(frame), hash_request(frame)
+        kept = joined.find_answer(request)
+        if kept is not None:
+            return PublicResponse.build_ok(blobs=kept)
+        before, joined = joined, joined.with_answer(b"", ())
         try:
-            blobs = step(joined, party)
-            joined = update_session(joined)
+            blobs = step(before, party)
+            joined = update_session(joined).with_answer(request, blobs)
         except TooFewSurvivors as error:
             raise Declined(Reason.COHORT_TOO_SMALL, str(error)) from error
         except ProtocolError as error:
@@ -308,9 +316,12 @@ class PartyService:
     def _handle_prepare(self, frame: MessageFrame) -> PublicResponse:
         number = frame.head["prepare"]
 
-        def step(_: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:
+        def step(joined: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:
             complaint = party.handle_ciphertexts(frame.blobs[0]) if frame.blobs[0] else b""
-            return (complaint,) if complaint else (party.prepare(number),)
+            if complaint:
+                return (complaint,)
+            # Shares that went with an answer that never arrived.
+            return (joined.find_shares(party.state.run, number) or party.prepare(number),)
 
         return self._run_step(frame, step)
 
@@ -331,11 +342,12 @@ class PartyService:
     # The messages of a round.
 
     def _handle_round(self, frame: MessageFrame) -> PublicResponse | ReleaseResponse:
-        joined, party = self._open_session(frame)
+        (joined, party), request = self._open_session(frame), hash_request(frame)
+        kept = joined.find_answer(request)
         number = frame.head["prepare"]
         message, blob, ciphertexts = frame.blobs
         try:
-            if ciphertexts:
+            if ciphertexts and kept is None:
                 complaint = party.handle_ciphertexts(ciphertexts)
                 if complaint:  # do not compute for a round whose masks would not cancel
                     self._save_session(joined, party)
@@ -351,17 +363,8 @@ class PartyService:
             agreement.plan,
             agreement.compute_binding(),
         )
-        try:
-            # Try it on a copy, so that what the protocol would refuse is refused before anything is
-            # charged.
-            copy, zeros = (
-                self._restore_protocol(joined),
-                np.zeros(plan.dimension, plan.encoding.dtype),
-            )
-            copy.start_round(message, zeros, context=context)
-            copy.prepare(number)
-        except ProtocolError as error:
-            raise Declined(Reason.PROTOCOL, str(error)) from error
+        if kept is None:
+            self._try_round(joined, plan, message, number, context)
         ledger = self._ledger.get_ledger()
         # Check again: runs that began together add up, and the owner may have withdrawn an
         # approval.
@@ -376,11 +379,29 @@ class PartyService:
             index=self.index,
             accepted=accepted,
         )
+        if kept is not None:  # the answer did not arrive: the same bytes again
+            return ReleaseResponse(receipt=contribution.receipt, blobs=kept)
         masked = bytes(party.handle_plan(message, contribution.encoded, context=context))
         shares = party.prepare(number)
         name = agreement.compute_release_digest() if plan.sum_guarantees else b""
-        self._save_session(replace(joined, release=name), party)
-        return ReleaseResponse(receipt=contribution.receipt, blobs=(masked, shares))
+        answered = replace(joined, release=name).with_answer(request, (masked, shares))
+        self._save_session(answered, party)
+        return ReleaseResponse(receipt=contribution.receipt, blobs=answered.answer)
+
+    def _try_round(
+        self, joined: JoinedSession, plan: ReleasePlan, message: bytes, number: int, context: bytes
+    ) -> None:
+        """Run a round on a copy, so that what the protocol would refuse is refused before anything
+        is charged.
+        """
+        copy = self._restore_protocol(joined)
+        try:
+            copy.start_round(
+                message, np.zeros(plan.dimension, plan.encoding.dtype), context=context
+            )
+            copy.prepare(number)
+        except ProtocolError as error:
+            raise Declined(Reason.PROTOCOL, str(error)) from error
 
     def _handle_survivors(self, frame: MessageFrame) -> PublicResponse:
         def step(joined: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:

@@ -6,8 +6,10 @@ The round's survivors are known only after the round, so they belong to the outc
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -51,8 +53,7 @@ class LedgerEntry:
             # A party has records in every block, a person may have some in several: all may change
             # at once.
             raise ValueError(f"Expected unit record with blocks, got {self.key.unit}.")
-        frozen = json.loads(encode_canonical_json(dict(self.facts)))
-        object.__setattr__(self, "facts", MappingProxyType(frozen))
+        object.__setattr__(self, "facts", _share_facts(encode_canonical_json(dict(self.facts))))
 
     @property
     def key(self) -> BudgetKey:
@@ -66,4 +67,20 @@ class LedgerEntry:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Parse the result of `to_json`."""
-        return cls(**{**value, "event": parse_event(value["event"])})
+        event = _share_event(encode_canonical_json(value["event"]))
+        names = {key: sys.intern(value[key]) for key in ("run_id", "dataset", "party")}
+        return cls(**{**value, **names, "event": event})
+
+
+# The entries of a run differ in their index only. A ledger lists them every round, so equal parts
+# are one object: a party's memory would otherwise grow by 10 KB per round.
+
+
+@lru_cache(maxsize=256)
+def _share_facts(text: str) -> Mapping[str, Any]:
+    return MappingProxyType(json.loads(text))
+
+
+@lru_cache(maxsize=256)
+def _share_event(text: str) -> PrivacyEvent:
+    return parse_event(json.loads(text))
