@@ -122,8 +122,8 @@ def compute_clipped_sum(
             [gradient.reshape(len(x), -1).double() for gradient in gradients], dim=1
         )
         weights = torch.ones(len(x)) if is_record is None else torch.as_tensor(is_record)
-        total, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
-        return total.cpu().numpy(), found.cpu().numpy()
+        on_device_sum, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
+        return on_device_sum.cpu().numpy(), found.cpu().numpy()
     dimension = sum(gradient[0].numel() for gradient in gradients)
     total, norms = np.zeros(dimension), np.empty(len(x))
     counted = np.ones(len(x)) if is_record is None else is_record.astype(float)
@@ -209,11 +209,10 @@ def check_way(network: Network, way: str) -> None:
 
 
 def _format_remedy(module: nn.Module) -> str:
-    recurrent = sorted({type(m).__name__ for m in module.modules() if isinstance(m, nn.RNNBase)})
-    if recurrent:
+    recurrent = (nn.RNNBase, nn.RNNCellBase)
+    if any(isinstance(m, recurrent) for m in module.modules()):
         return (
-            f"In place of {' and '.join(recurrent)} use opacus.layers.DPLSTM, DPGRU or DPRNN "
-            "(pip install opacus)."
+            "Use torch.nn's own LSTM, GRU or RNN, not a subclass, on a tensor of padded sequences."
         )
     if any(isinstance(m, nn.Embedding) for m in module.modules()):
         return (

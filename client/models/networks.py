@@ -50,6 +50,7 @@ from parley.client.models.record_losses import (
     get_draw_count,
     get_own_losses,
 )
+from parley.client.models.recurrent_layers import unroll_recurrent_layers
 from parley.safe_io.path_names import compute_own_file_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -235,6 +236,7 @@ class Network:
                 stacklevel=2,
             )
         check_layers(module)
+        unroll_recurrent_layers(module)
         check_model_size(sum(p.numel() for p in module.parameters()))
         _check_numbers(kind, module)
         module = module.to(dtype=DTYPES[precision], device=device)

@@ -1,9 +1,9 @@
 """Define a simulation's experiment with a network: classes, components, baseline and metrics.
 
 The non-private baseline is the same network trained by Adam on all parties' records in one place,
-for the same number of steps, and at least 500, without clipping or noise. It shows what privacy and
-federation together cost. Its batches are on average as large as all those of a round's step
-together, so that it sees as many records as the parties in the rounds do. It exists only in a
+without clipping or noise. It shows what privacy and federation together cost. It sees as many
+records as the parties in the rounds do, so it costs no more than they. It takes at least 500 steps:
+if the rounds have fewer, its batches are smaller, but not below 64 records. It exists only in a
 simulation, like all numbers computed across parties.
 """
 
@@ -33,7 +33,8 @@ from parley.server.planning.principal_components import compute_components, load
 from parley.simulations.data.prepared_data import PreparedData
 from parley.simulations.data.simulated_world import Experiment, Predictions
 
-_BASELINE_STEPS = 500
+_BASELINE_STEPS, _BASELINE_BATCH = 500, 64
+"""Minimum steps of the baseline, and the expected batch below which they do not make it smaller."""
 
 _SAMPLE = 10_000
 """Maximum number of training records for a simulation's loss, evenly spaced."""
@@ -72,18 +73,20 @@ class NetworkExperiment(Experiment):
         if self.algorithm is None:
             raise ValueError("Expected the algorithm before the baseline, got none.")
         if "theta" not in self._cache:
-            own = self.algorithm.training
+            own, count = self.algorithm.training, len(self.block.labels)
+            taken = own.steps * self.algorithm.rounds
+            steps = max(_BASELINE_STEPS, taken)
+            rate = own.sampling_rate * self.algorithm.attendance.fraction
             training = replace(
                 own,
-                steps=max(_BASELINE_STEPS, own.steps * self.algorithm.rounds),
-                sampling_rate=own.sampling_rate * self.algorithm.attendance.fraction,
+                steps=steps,
+                sampling_rate=min(rate, max(rate * taken / steps, _BASELINE_BATCH / count)),
                 clip_norm=None,
                 noise_multiplier=0.0,
                 clipped_share=0.0,
                 optimiser="adam",
                 learning_rate=1e-3,
             )
-            count = len(self.block.labels)
             data = PartyData(
                 features=self.model.to_tensor(self.block.dense_features),
                 labels=torch.as_tensor(
