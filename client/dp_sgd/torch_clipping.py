@@ -18,6 +18,8 @@ method, on server and party alike.
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -29,8 +31,12 @@ from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.clipping import clip_rows
 from parley.client.models.networks import Network
+from parley.client.models.own_code import describe_failure
 from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
+
+# torch computes such an operation record by record. A user cannot change that.
+warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet")
 
 
 class _LossModule(nn.Module):
@@ -201,11 +207,39 @@ def check_way(network: Network, way: str) -> None:
     try:
         compute_clipped_sum(network.module, x, y, 1.0, losses=network.losses)
     except CODE_FAILURES as error:
-        lines = str(error).splitlines() or [""]
+        name, remedy = next(
+            (each for part, each in _OBSTACLES.items() if part in str(error)), ("", "")
+        )
+        found = describe_failure(error, type(network.module).__module__, values=not name)
+        if name:
+            found = name + found.removeprefix(type(error).__name__)
         raise GradientMethodError(
-            "Expected a model whose records' gradients torch.func.vmap can separate, got "
-            f"{type(error).__name__}: {lines[0].rstrip('.')}. {_format_remedy(network.module)}"
+            f"Expected a model whose records' gradients torch.func.vmap can separate, got {found}. "
+            f"{remedy or _format_remedy(network.module)}"
         ) from error
+
+
+_OBSTACLES = {
+    "data-dependent control flow": (
+        "a branch on a tensor's value, or .item()",
+        "Use torch.where instead of if, and remove .item() and what prints values.",
+    ),
+    "dynamic shape": (
+        "a shape that depends on a tensor's values",
+        "Use torch.where, or multiply by a mask, instead of x[mask] and torch.nonzero.",
+    ),
+    "inplace arithmetic": (
+        "a write into a tensor that was made without the rows",
+        "Make it with x.new_zeros(...) instead of torch.zeros(...), or build it by torch.stack or "
+        "torch.cat.",
+    ),
+    "saved tensor hooks": (
+        "torch.utils.checkpoint",
+        "Call the layers without it; a smaller dp-sgd.micro-batch saves memory, too.",
+    ),
+    "doesn't have storage": ("a tensor that leaves torch", "Use torch's functions, not numpy's."),
+}
+"""Part of torch's error → what it means, and a remedy."""
 
 
 def _format_remedy(module: nn.Module) -> str:

@@ -109,8 +109,9 @@ def _compare(
                 raise NetworkError(
                     f"Expected {network.kind} to score each row by itself, got other "
                     f"{result_kind} for a row in a batch of {size} than alone. Look for "
-                    "means, sums, sorting, softmax or attention over the first axis, and for the "
-                    "batch's size; torch.nn.LayerNorm and GroupNorm act on each row."
+                    "means, sums, sorting, softmax or attention over the first axis, for branches "
+                    "on values, and for the batch's size; torch.nn.LayerNorm and GroupNorm act on "
+                    "each row."
                 )
 
 

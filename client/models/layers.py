@@ -101,7 +101,16 @@ def check_layers(module: nn.Module) -> None:
             raise NetworkError(
                 f"Expected layers that keep records separate, got {kind} ({name or 'the model'}). "
                 "It uses the batch's mean, so one record would change the gradients of all others. "
-                "Use torch.nn.GroupNorm. A layer trained on public data may stay in eval mode."
+                "Use torch.nn.GroupNorm. A layer trained on public data may stay: call its eval() "
+                "when you build it."
+            )
+        if isinstance(layer, torch.jit.ScriptModule) and any(
+            p.requires_grad for p in layer.parameters()
+        ):
+            raise NetworkError(
+                f"Expected a module in Python, got TorchScript ({name or 'the model'}), in which "
+                "records' gradients cannot be separated. Pass the module as it was before "
+                "torch.jit.script, or call requires_grad_(False) on each of its parameters."
             )
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
             layer.track_running_stats and _is_learning(layer)
@@ -189,8 +198,15 @@ def check_repeatable(
     Raises NetworkError.
     """
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    compute, given = forward or module, rows.clone()
     with torch.no_grad():
-        first, second = (module if forward is None else forward)(rows), (forward or module)(rows)
+        first = compute(given)
+        second = compute(rows.clone())
+    if not torch.equal(given, rows):
+        raise NetworkError(
+            "Expected a forward pass that leaves its input as it is, but it changed the rows in "
+            "place. Write x = 2 * x instead of x *= 2, and torch.where instead of x[mask] = value."
+        )
     for name, buffer in module.named_buffers():
         if name not in before or not torch.equal(before[name], buffer):
             raise NetworkError(
@@ -202,5 +218,7 @@ def check_repeatable(
     if not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
         raise NetworkError(
             "Expected the same scores for the same rows, got others: the model draws random "
-            "numbers, or remembers rows. Set dropout's p to 0."
+            "numbers, or remembers rows or passes. Remove functional.dropout and other random "
+            "numbers from its forward pass, and what one pass stores for the next, such as a "
+            "counter."
         )

@@ -160,6 +160,12 @@ def _flatten_parameters(module: nn.Module) -> NDArray[np.float64]:
     return np.asarray(flat.detach().cpu().numpy().astype(np.float64))
 
 
+def _are_probabilities(scores: torch.Tensor) -> bool:
+    """Return whether the scores of each row are positive and sum to 1."""
+    sums = scores.sum(-1)
+    return bool((scores > 0).all() and torch.allclose(sums, torch.ones_like(sums), atol=1e-5))
+
+
 def _describe_value(value: Any) -> str:
     """Return a description of what a forward pass returned."""
     if isinstance(value, tuple | list):
@@ -258,9 +264,12 @@ class Network:
         except CODE_FAILURES as error:
             place = kind.rpartition(":")[0]
             hint = ""
-            if precision == "float64" and "dtype" in str(error):
+            if "dtype" in str(error):
+                other = "float64" if precision == "float32" else "float32"
                 hint = (
-                    " Rows and parameters are float64; dp-sgd.precision = 'float32' changes that."
+                    f" Rows and parameters are {precision}; dp-sgd.precision = '{other}' changes "
+                    "that. Tensors of your own follow if they are made with dtype=x.dtype, or by "
+                    "register_buffer."
                 )
             raise NetworkError(
                 f"{kind} cannot take rows of {features} features: "
@@ -290,6 +299,12 @@ class Network:
         scores = self.module(self.to_tensor(np.zeros((2, wide))))
         self._check_scores(scores)
         check_repeatable(self.module, self.to_tensor(made_up))
+        if _are_probabilities(scores.detach()):
+            warnings.warn(
+                f"The scores of {self.kind} look like probabilities. Return the scores before "
+                "softmax: the loss applies it.",
+                stacklevel=3,
+            )
         return tuple(scores.shape)
 
     def _check_scores(self, scores: Any) -> None:

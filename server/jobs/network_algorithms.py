@@ -10,7 +10,7 @@ T = L·rounds steps of a run share ε, for a record by PLD, for a party as T Gau
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import Field
 
@@ -285,6 +285,13 @@ def compute_model_width(job: Job, features: int) -> int:
     return features if count is None else count
 
 
+def _choose_precision(job: Job) -> Literal["float32", "float64"]:
+    """Return the precision of the job's network."""
+    if job.dp_sgd.precision != "auto":
+        return job.dp_sgd.precision
+    return "float32" if is_own_code(job.model.kind) else "float64"
+
+
 def build_network(job: Job, *, features: int, classes: int) -> Network:
     """Build the job's network for rows of `features` columns and K classes, with public initial
     weights.
@@ -301,7 +308,7 @@ def build_network(job: Job, *, features: int, classes: int) -> Network:
         classes=classes,
         hidden=job.model.widths,
         class_weights=job.model.label_weights,
-        precision=job.dp_sgd.precision,
+        precision=_choose_precision(job),
         device=job.run.device,
         seed=job.data.seed,
     )

@@ -127,11 +127,11 @@ class DpSgdSection(JobSection):
         "each record's gradient separately, for any other network; it rests on an "
         "assumption that is printed next to ε. auto: exact if possible, else vmap.",
     )
-    precision: Literal["float32", "float64"] = Field(
-        "float64",
+    precision: Literal["auto", "float32", "float64"] = Field(
+        "auto",
         description="Precision of forward and backward passes, except with exact, which uses "
-        "float64; clipped sums are computed in float64. float32 is faster; a record's bound "
-        "C is the same.",
+        "float64; clipped sums are computed in float64. auto: float32, torch's default, for "
+        "your own networks, else float64. A record's bound C is the same.",
     )
     micro_batch: Annotated[int, Field(ge=1)] | Auto = Field(
         "auto",

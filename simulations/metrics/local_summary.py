@@ -209,7 +209,7 @@ def build_local_summary(
         ),
         records=experiment.block.sizes,
         before=compute_spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
-        precision=job.dp_sgd.precision,
+        precision=str(getattr(experiment.model, "dtype", "float64")).removeprefix("torch."),
         device=str(getattr(experiment.model, "device", "cpu")),
     )
     summary = summary.with_fields(

@@ -67,3 +67,40 @@ def test_their_gradients_are_those_of_each_record_alone(name: str) -> None:
         own = torch.autograd.grad(loss, learned)
         expected = torch.cat([gradient.reshape(-1) for gradient in own])
         torch.testing.assert_close(torch.as_tensor(found[at]), expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", brought_networks.OBSTACLES)
+def test_what_vmap_cannot_separate_is_refused_with_its_line_and_a_remedy_that_works(name) -> None:
+    remedy, fixed = brought_networks.OBSTACLES[name]
+    network = built(name)
+    check_batch_invariance(network)
+    with pytest.raises(GradientMethodError, match=remedy) as refused:
+        choose_way(network)
+    assert "(brought_networks.py, line " in str(refused.value)
+    assert len(str(refused.value)) < 300
+    assert fixed in brought_networks.WORKING
+
+
+def test_probabilities_in_place_of_scores_are_named_in_a_warning(tmp_path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\n\ndef net(features, classes):\n"
+        "    return nn.Sequential(nn.Linear(features, classes), nn.Softmax(1))\n"
+    )
+    with pytest.warns(UserWarning, match="before softmax"):
+        Network.build(f"{tmp_path / 'net.py'}:net", features=6, classes=3)
+
+
+def test_another_precision_in_a_network_is_refused_with_what_to_change(tmp_path) -> None:
+    source = tmp_path / "net.py"
+    source.write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Net(nn.Module):\n"
+        "    def __init__(self, features, classes):\n        super().__init__()\n"
+        "        self.last = nn.Linear(features, classes)\n"
+        "        self.mask = torch.ones(features).double()\n"
+        "    def forward(self, x):\n        return self.last(x * self.mask)\n"
+    )
+    with pytest.raises(NetworkError, match=r"precision = 'float64' changes that"):
+        Network.build(f"{source}:Net", features=6, classes=3, precision="float32")
+    Network.build(f"{source}:Net", features=6, classes=3, precision="float64")
+    source.write_text(source.read_text().replace("x * self.mask", "x * self.mask.to(x.dtype)"))
+    Network.build(f"{source}:Net", features=6, classes=3, precision="float32")
