@@ -16,6 +16,7 @@ import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parley.safe_io.deprecations import rename_key
 from parley.version import __version__ as __version__
 
 if not (Path(__file__).parent / "client").exists():
@@ -67,5 +68,11 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module("parley.audit_bounds")
     # `parley --help` imports this package: what costs time is imported when it is asked for.
     if name not in _HOMES:
+        try:
+            current = rename_key("python", name)
+        except ValueError as error:
+            raise AttributeError(str(error)) from error
+        if current != name:
+            return __getattr__(current)
         raise AttributeError(f"module 'parley' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

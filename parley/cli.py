@@ -19,6 +19,7 @@ from typer._completion_classes import completion_init
 
 from parley.command_options import COMPLETION_VARIABLE
 from parley.command_table import CommandTable
+from parley.safe_io.deprecations import rename_options
 from parley.safe_io.os_errors import describe_error
 from parley.safe_io.printable_text import guard_streams
 from parley.version import __version__
@@ -67,7 +68,7 @@ def main() -> NoReturn:
     if COMPLETION_VARIABLE in os.environ:
         completion_init()
     try:
-        code = app(standalone_mode=False, prog_name="parley")
+        code = app(_read_arguments(), standalone_mode=False, prog_name="parley")
     except KeyboardInterrupt:
         _fail("interrupted.", 130)
     except BrokenPipeError:
@@ -77,6 +78,14 @@ def main() -> NoReturn:
     except Exception as error:
         _fail(*_describe_failure(error))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _read_arguments() -> list[str]:
+    """Return the command line with current options; an option that is over is a usage error."""
+    try:
+        return rename_options(sys.argv[1:])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _describe_failure(error: Exception) -> tuple[str, int]:

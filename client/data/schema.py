@@ -43,6 +43,7 @@ from parley.client.data.record_chunks import compute_row_ranges
 from parley.client.data.schema_messages import format_fault, format_toml_value
 from parley.client.data.short_columns import expand_column
 from parley.safe_io import toml_writing
+from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.plurals import format_noun
@@ -182,13 +183,17 @@ class Schema(SchemaPart):
             SchemaError: the text is no valid schema. It names every faulty key.
         """
         try:
-            return cls.model_validate(parse_toml(text))
+            tree = parse_toml(text)
+            rename_keys("schema", tree)
+            return cls.model_validate(tree)
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:
             faults = error.errors(include_url=False)
             said = [format_fault(each, cls, FileFormat, COLUMN_KINDS) for each in faults]
             raise SchemaError("\n".join(f"{source}: {each}" for each in said)) from None
+        except ValueError as error:
+            raise SchemaError(f"{source}: {error}") from error
 
     @classmethod
     def of(cls, columns: Mapping[str, Any], *, label: str | None = None, **keys: Any) -> Schema:

@@ -34,6 +34,7 @@ from parley.client.party.dataset_config import DatasetConfig, PolicySection, Sec
 from parley.client.queries.registry import QUERIES
 from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
+from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.path_names import get_public_name, is_own_code, resolve_path
@@ -310,10 +311,14 @@ def load_policy(path: Path) -> OwnerPolicy:
 def parse_policy(text: str, *, source: str) -> OwnerPolicy:
     """Parse the policy in `text`; see `load_policy`."""
     try:
-        return OwnerPolicy.model_validate(parse_toml(text))
+        tree = parse_toml(text)
+        rename_keys("policy", tree)
+        return OwnerPolicy.model_validate(tree)
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{source}: Expected TOML, got an error: {error}.") from error
     except ValidationError as error:
         format_fault = load_attribute("parley.client.party.policy_text:format_fault")
         lines = [f"{source}: {format_fault(fault['loc'], fault)}" for fault in error.errors()]
         raise PolicyError("\n".join(dict.fromkeys(lines))) from None
+    except ValueError as error:
+        raise PolicyError(f"{source}: {error}") from error

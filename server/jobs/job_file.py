@@ -25,6 +25,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
+from parley.safe_io.deprecations import rename_key, rename_keys
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml, parse_toml
 from parley.safe_io.toml_writing import format_toml_value
@@ -42,9 +43,11 @@ def load_job(
     *,
     overrides: Sequence[str] = (),
     values: Mapping[str, Any] | None = None,
+    stored: bool = False,
 ) -> Job:
     """Read a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
 
+    With `stored`, Parley wrote the file: old names of keys are read for the whole major version.
     Raises JobError.
     """
     tree: dict[str, Any] = {}
@@ -67,6 +70,10 @@ def load_job(
             if not isinstance(node, dict):
                 raise JobError(f"Expected a key inside a section, got {'.'.join(keys)}.")
         node[keys[-1]] = value
+    try:
+        rename_keys("job", tree, stored=stored)
+    except ValueError as error:
+        raise JobError(str(error)) from error
     if kind := _find_model_kind(tree):
         tree.setdefault("model", {})["kind"] = kind
     try:
@@ -133,7 +140,11 @@ def _explain(error: ValidationError) -> str:
 
 
 def check_key(name: str, *, where: str) -> str:
-    """Return `name` if it is a job's dotted key. Raises JobError."""
+    """Return a job's dotted key by its current name. Raises JobError if there is none."""
+    try:
+        name = rename_key("job", name)
+    except ValueError as error:
+        raise JobError(f"{where}: {error}") from error
     keys = name.split(".")
     if len(keys) != 2 or keys[1] not in _list_keys().get(keys[0], {}):
         raise JobError(f"{where}: {_format_unknown_key(keys)}")

@@ -153,7 +153,7 @@ class RunFolder(WorkFolder):
             *create_folder(out, Path(job.run.out), kind, main_file=cls.main_file, remedy=instead)
         )
         try:
-            folder._write("job.toml", render_job(resolve_paths(job)))
+            folder._write("job.toml", render_run_job(resolve_paths(job)))
         except OSError as error:
             raise RunFolderError(
                 f"Cannot write to {folder.path}: {describe_cause(error)}."
@@ -162,7 +162,7 @@ class RunFolder(WorkFolder):
 
     def save_job(self, job: Job) -> None:
         """Save the job with the numbers that its rule chose, for a resumed run."""
-        self._write("job.toml", render_job(job))
+        self._write("job.toml", render_run_job(job))
 
     def mark_begun(self) -> None:
         """Mark the folder as one that can be resumed; call it once its ledger exists.
@@ -330,10 +330,22 @@ class RunFolder(WorkFolder):
         self._write_bytes(ARRAYS_FILE, encode_model(arrays, statement))
 
 
+_COUNT = re.compile(r"# A run's job, with all (\d+) keys of the Parley that wrote it\.\n")
+
+
+def render_run_job(job: Job) -> str:
+    """Return the job of a run with all keys, under a line that has their number."""
+    count = sum(map(len, job.to_values().values()))
+    line = f"# A run's job, with all {count} keys of the Parley that wrote it.\n"
+    return f"{line}\n{render_job(job)}"
+
+
 def load_run_job(folder: Path) -> Job:
     """Return the job of a run's folder, in which every key is written.
 
-    A file that was emptied or cut off would otherwise be another job, with defaults.
+    A file that was emptied or cut off would otherwise be another job, with defaults. Its first line
+    has the number of its keys. A key that a later version added is absent and has its default,
+    which is what the run did.
 
     Raises:
         RunFolderError: a key is missing, or the text is cut off within one.
@@ -349,15 +361,23 @@ def load_run_job(folder: Path) -> Job:
         ) from error
     except OSError:
         written = {}  # the next line names the file and the cause
-    job = load_job(path)
-    for section, keys in job.to_values().items():
-        for key in keys:
-            if key not in written.get(section, {}):
-                raise RunFolderError(
-                    f"Expected every key of the job in {path}, as Parley wrote it, got none "
-                    f"called {section}.{key}: the file was emptied, cut off or edited, or another "
-                    "version wrote it. Restore it from a copy."
-                )
+    job = load_job(path, stored=True)
+    counted = _COUNT.match(read_text(path))
+    found = sum(len(keys) for keys in written.values() if isinstance(keys, dict))
+    if counted is None or int(counted[1]) != found:
+        missing = [
+            f"{section}.{key}"
+            for section, keys in job.to_values().items()
+            for key in keys
+            if key not in written.get(section, {})
+        ]
+        lacking = f" without {', '.join(missing[:3])}" if missing else ""
+        expected = "a first line with the number of keys" if counted is None else counted[1]
+        raise RunFolderError(
+            f"Expected {expected}{' keys' if counted else ''} in {path}, as Parley wrote it, got "
+            f"{found} keys{lacking}: the file was emptied, cut off or edited, or a Parley before "
+            "1.0 wrote it. Restore it from a copy."
+        )
     return job
 
 

@@ -14,8 +14,8 @@ import pytest
 from parley.certificate.issuance import issue_certificate
 from parley.certificate.verification import verify_certificate
 from parley.cli import app
-from parley.server.jobs.job_file import load_job, render_job
-from parley.server.records.run_folder import RunFolderError
+from parley.server.jobs.job_file import load_job
+from parley.server.records.run_folder import RunFolderError, render_run_job
 from parley.simulations.engine.fast_engine import simulate
 
 QUICK = ["parties.count=3", "algorithm.rounds=2", "secure-aggregation.masked-check=false"]
@@ -86,7 +86,7 @@ def received(tmp_path, database):
     run = tmp_path / "run"
     simulate(load_job(overrides=QUICK), out=run)
     named = load_job(run / "job.toml", overrides=[f"privacy.ledger={url}"])
-    (run / "job.toml").write_text(render_job(named))
+    (run / "job.toml").write_text(render_run_job(named))
     certificate = issue_certificate(run, bytes(range(32)), ledger=str(run / "ledger.sqlite"))
     (tmp_path / "certificate.json").write_text(certificate.to_text())
     return run

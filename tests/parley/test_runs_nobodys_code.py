@@ -12,6 +12,7 @@ import parley
 from parley.client.data.schema import load_schema
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
+from parley.server.records.run_folder import render_run_job
 from parley.simulations.engine.fast_engine import simulate
 
 MARK = "open({mark!r}, 'w').close()\n"
@@ -64,7 +65,7 @@ def test_a_received_run_folder_is_read_by_every_command_and_none_runs_its_code(
     file, _ = evil
     monkeypatch.chdir(tmp_path)
     run = simulate(load_job(overrides=TRUSTED), out=tmp_path / "run").folder
-    (run / "job.toml").write_text(render_job(received(file, overrides)))
+    (run / "job.toml").write_text(render_run_job(received(file, overrides)))
     other = shutil.copytree(run, tmp_path / "other")
     rows = tmp_path / "rows.csv"
     schema = load_schema(run / "schema.toml")

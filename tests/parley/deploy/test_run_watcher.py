@@ -14,8 +14,9 @@ from parley.deploy.event_log import LogEvent, build_notifier, format_json_line
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import RunFollower, RunStopped, follow, raise_remote
 from parley.exit_status import KNOWN_ERRORS, get_exit_status
-from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
+from parley.server.records.run_folder import render_run_job
 from parley.server.records.run_reader import read_rounds
 
 KEPT = Path(__file__).parents[2] / "vectors" / "run"
@@ -41,7 +42,7 @@ def told(tmp_path, monkeypatch):
         "parley.client.contract.release_plan.ReleasePlan.from_json",
         staticmethod(lambda content: content),
     )
-    (tmp_path / "job.toml").write_text(render_job(load_job()))
+    (tmp_path / "job.toml").write_text(render_run_job(load_job()))
     observer = Told()
     return observer, RunFollower(tmp_path, observer), tmp_path
 

@@ -18,9 +18,9 @@ from parley.deploy.deployment_folders import check_server
 from parley.deploy.server_address import DeployError
 from parley.safe_io.file_reading import MAX_LOG_BYTES, MAX_TEXT_BYTES, read_lines, read_text
 from parley.safe_io.toml_reading import _STRINGS_AND_COMMENTS, MAX_TOML_BYTES, parse_toml
-from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import RunFolder, RunFolderError
+from parley.server.records.run_folder import RunFolder, RunFolderError, render_run_job
 from parley.server.records.run_reader import read_rounds, read_run
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -120,7 +120,7 @@ def test_no_other_function_parses_toml() -> None:
 def test_a_pipe_or_a_device_in_a_received_folder_is_refused_and_nothing_waits_for_it(
     tmp_path: Path, kind: Callable[[Path], None], name: str
 ) -> None:
-    texts = {"job.toml": render_job(load_job()), "rounds.jsonl": "", "run-id": "a-run"}
+    texts = {"job.toml": render_run_job(load_job()), "rounds.jsonl": "", "run-id": "a-run"}
     for each, text in texts.items():
         (tmp_path / each).write_text(text)
     (tmp_path / name).unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from parley.deploy.stream.operator_client import OperatorClient, load_operator_h
 from parley.deploy.stream.run_queue import SET_ASIDE, RunQueue
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_folder import RunFolderError, render_run_job
 
 
 def with_loss(path, text):
@@ -188,7 +188,7 @@ def test_a_job_that_a_server_sends_back_runs_no_code_of_whoever_watches(
     name = consortium.submit()
     assert serving.run_next().state == "complete"
     job = load_job(overrides=[*JOB, f"algorithm.kind={evil}:Count", "model.kind=none"])
-    (consortium.runs / name / "job.toml").write_text(render_job(job))
+    (consortium.runs / name / "job.toml").write_text(render_run_job(job))
     monkeypatch.setattr(RunQueue, "submit", lambda *_, **__: name)
     elsewhere(consortium, quiet=False)
     assert not mark.exists()
