@@ -43,7 +43,7 @@ REASON_MEANINGS = {
         "its number of records is private, by its budget (unit party or both, or "
         "add-or-remove-one) or by its policy"
     ),
-    "version": "it has another version of Parley",
+    "version": "its version of Parley has another protocol; the older side must be updated",
     "clock-skew": "its clock and the server's differ by more than its policy allows",
     "unknown-session": "it does not know this run, because it was restarted without its state",
     "wrong-run": "its roster differs from the server's",

@@ -124,7 +124,10 @@ def _decode_reply(index: int, data: bytes) -> Reply:
     empty = MessageFrame(kind="answer", head={})
     try:
         frame = decode_frame(data)
-        if frame.kind != "answer" or frame.head.get("version") != WIRE_VERSION:
+        version = frame.head.get("version")
+        if frame.kind == "answer" and type(version) is int and version != WIRE_VERSION:
+            return Reply(party=index, status=Status.REFUSED, reason=Reason.VERSION, frame=empty)
+        if frame.kind != "answer" or version != WIRE_VERSION:
             raise WireError(
                 f"Expected an answer of version {WIRE_VERSION}, got {frame.kind} of version "
                 f"{format_received(frame.head.get('version'))}."

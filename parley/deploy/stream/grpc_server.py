@@ -25,7 +25,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from parley.client.contract.party_protocol import WIRE_VERSION
+from parley.client.contract.party_protocol import WIRE_VERSION, describe_version_difference
 from parley.client.contract.roster import Deployment
 from parley.client.models.memory_trim import release_freed_memory
 from parley.deploy.authorization import NotAdmitted, admit_party
@@ -178,11 +178,13 @@ class GrpcServer:
     def _check_caller(self, metadata: Mapping[str, str]) -> None:
         """Check that both sides have the same protocol and roster; raise Dropped if not."""
         if metadata.get("parley-wire") != str(WIRE_VERSION):
-            raise Dropped(
-                f"versions: the server runs Parley {__version__} (protocol {WIRE_VERSION}), this "
-                f"party runs Parley {metadata.get('parley-version', '?')} (protocol "
-                f"{metadata.get('parley-wire', '?')}). Install the same version on both."
+            difference = describe_version_difference(
+                __version__,
+                metadata.get("parley-version", "?")[:40],
+                own_wire=WIRE_VERSION,
+                their_wire=metadata.get("parley-wire", "?")[:40],
             )
+            raise Dropped(f"versions: {difference}")
         theirs = metadata.get("parley-deployment", "")
         if theirs != self.deployment.id:
             raise Dropped(

@@ -108,19 +108,23 @@ def test_who_is_not_in_the_roster_of_today_is_refused_before_a_frame_is_read(wor
 
 
 def test_another_protocol_or_another_roster_is_refused_with_both_named(world, monkeypatch):
-    world.open()
+    transport = world.open()
     ours = dict(build_call_metadata(world.deployment.id))
     for change, words in (
         (
             {"parley-wire": "3", "parley-version": "0.0.9"},
-            ("Parley 0.0.9 (protocol 3)", f"(protocol {ours['parley-wire']})"),
+            ("Parley 0.0.9 (protocol 3). Update the party.", f"(protocol {ours['parley-wire']})"),
         ),
+        ({"parley-wire": "999"}, ("(protocol 999). Update the server.",)),
         ({"parley-deployment": "ab" * 32}, (world.deployment.id[:16], "abababababababab")),
     ):
         code, said = Call(world, metadata=tuple((ours | change).items())).end()
         assert code == "FAILED_PRECONDITION"
         assert all(word in said for word in words)
     assert Call(world, metadata=()).end()[0] == "FAILED_PRECONDITION"
+    # The release is only named: with the same protocol, two minor versions work together.
+    newer = tuple((ours | {"parley-version": "1.99.0"}).items())
+    attended(world, transport, metadata=newer).close()
     # And a party's process ends with it, rather than trying for ever.
     folder = world.home(0)
     smaller = replace(world.deployment, parties=world.deployment.parties[:2])
