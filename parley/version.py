@@ -1,3 +1,3 @@
 """Version of Parley, which equals the number in `pyproject.toml`."""
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
