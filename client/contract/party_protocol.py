@@ -229,28 +229,6 @@ def decode_frame(data: bytes) -> MessageFrame:
     return MessageFrame(kind=outer.kind, head=outer.head, blobs=tuple(blobs))
 
 
-def describe_version_difference(
-    own: str, theirs: str, *, own_wire: object, their_wire: object
-) -> str:
-    """Return both versions, and which side to update.
-
-    Args:
-        own: the server's release of Parley; `theirs` is the party's.
-        own_wire: the server's version of the messages; `their_wire` is the party's.
-
-    >>> describe_version_difference("2.0.0", "1.0.0", own_wire=8, their_wire=7)[-17:]
-    'Update the party.'
-    """
-    older = None
-    if str(own_wire).isdigit() and str(their_wire).isdigit():
-        older = "party" if int(str(their_wire)) < int(str(own_wire)) else "server"
-    advice = f"Update the {older}." if older else "Install the same version on both."
-    return (
-        f"the server runs Parley {own} (protocol {own_wire}), this party Parley {theirs} "
-        f"(protocol {their_wire}). {advice}"
-    )
-
-
 def parse_request(data: bytes) -> MessageFrame:
     """Return the request in `data`. Its head has exactly the keys and types in `REQUESTS`.
 

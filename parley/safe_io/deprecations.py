@@ -5,7 +5,8 @@ name. Later it is refused, with the new name. What Parley itself stored is read 
 version: jobs of run folders, and schemas, which model files contain. So a row stays until the next
 major version. Every reader of names that people write uses this table.
 
-    >>> row = Deprecation(kind="job", old="privacy.eps", new="privacy.epsilon", since="1.1")
+    >>> names = {"old": "privacy.eps", "new": "privacy.epsilon"}
+    >>> row = Deprecation(kind="job", **names, since="1.1", end="1.3")
     >>> print(row.message)
     privacy.eps is deprecated since Parley 1.1 and stops working with 1.3. Use privacy.epsilon.
 """
@@ -34,30 +35,26 @@ class Deprecation:
             an attribute of `parley`.
         new: name that replaced it, in the same form. With `*`, only the last part may differ.
         since: version that deprecated the old name, such as 1.1.
-        is_over: whether the old name is refused: set in the version that is `end`.
+        end: first version that refuses it: two minor versions later, such as 1.3. For a schema,
+            the next major version, because model files contain schemas.
+        is_over: whether the old name is refused: set in that version.
     """
 
     kind: Kind
     old: str
     new: str
     since: str
+    end: str
     is_over: bool = False
-
-    @property
-    def end(self) -> tuple[int, int]:
-        """First version, major and minor, that refuses the old name."""
-        major, minor = map(int, self.since.split("."))
-        return (major + 1, 0) if self.kind == "schema" else (major, minor + 2)
 
     @property
     def message(self) -> str:
         """What to do, in one line."""
         if self.is_over:
             return f"{self.old} was replaced by {self.new} in Parley {self.since}. Use {self.new}."
-        major, minor = self.end
         return (
             f"{self.old} is deprecated since Parley {self.since} and stops working with "
-            f"{major}.{minor}. Use {self.new}."
+            f"{self.end}. Use {self.new}."
         )
 
 
@@ -74,7 +71,7 @@ def rename_keys(kind: Kind, tree: dict[str, Any], *, stored: bool = False) -> No
     Raises:
         ValueError: an old key is over, or both the old and the new key are there.
     """
-    for row in _list_rows(kind):
+    for row in (row for row in DEPRECATIONS if row.kind == kind):
         *path, last = row.old.split(".")
         *new_path, new = row.new.split(".")
         for table in list(_find_tables(tree, path)):
@@ -98,7 +95,7 @@ def rename_key(kind: Kind, name: str) -> str:
     Raises:
         ValueError: the old name is over.
     """
-    for row in _list_rows(kind):
+    for row in (row for row in DEPRECATIONS if row.kind == kind):
         if row.old == name:
             _warn(row)
             return row.new
@@ -112,10 +109,6 @@ def rename_options(arguments: Sequence[str]) -> list[str]:
         option, equals, value = argument.partition("=")
         renamed.append(rename_key("option", option) + equals + value)
     return renamed
-
-
-def _list_rows(kind: Kind) -> list[Deprecation]:
-    return [row for row in DEPRECATIONS if row.kind == kind]
 
 
 def _find_tables(tree: dict[str, Any], path: Sequence[str]) -> Iterator[dict[str, Any]]:

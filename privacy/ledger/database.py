@@ -19,8 +19,6 @@ from urllib.parse import quote
 from parley.privacy.ledger.database_connection import DatabaseConnection
 from parley.privacy.ledger.database_errors import translate_error
 from parley.privacy.ledger.database_schema import (
-    COLUMNS,
-    HEAD,
     READABLE_VERSIONS,
     VERSION,
     create_tables,
@@ -31,13 +29,7 @@ from parley.privacy.ledger.database_url import (
     parse_postgresql_url,
     parse_sqlite_path,
 )
-from parley.privacy.ledger.ledger_errors import (
-    LedgerConflict,
-    LedgerError,
-    LedgerUnavailable,
-    NotALedger,
-)
-from parley.privacy.ledger.replay import check_sound
+from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.table_access import LedgerReader, LedgerWriter, Readings
 from parley.privacy.ledger.untrusted_file import ReadLimits, check_files, check_schema
 
@@ -100,7 +92,7 @@ class Database:
     @contextlib.contextmanager
     def open_reader(self) -> Iterator[LedgerReader]:
         """Open one consistent view, which never blocks a writer."""
-        with self._open_connection() as connection:
+        with self.open_connection() as connection:
             if self._costs is not None:
                 self._costs.begin()
             repeatable = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"
@@ -112,61 +104,25 @@ class Database:
         """Open a transaction that commits when the block ends, unless it raised."""
         if self.read_only:
             raise LedgerError(f"Expected a ledger opened for writing, {self.name} is read-only.")
-        with self._open_connection() as connection:
-            if not connection.postgresql:
-                connection.execute("BEGIN IMMEDIATE")
+        with self.open_connection(lock=True) as connection:
             yield (writer := LedgerWriter(connection, self.name, self.key_path, self._readings))
             if writer.finish():
                 connection.commit()
 
     @contextlib.contextmanager
-    def open_upgrade(self) -> Iterator[LedgerReader]:
-        """Open a view that keeps writers out. When the block ends, the ledger has this version.
-
-        Raises:
-            LedgerCorrupt: the upgraded ledger is not sound; it is left as it was.
-        """
-        with self._open_connection() as connection:
-            if not connection.postgresql:
-                connection.execute("BEGIN IMMEDIATE")
-            yield (reader := LedgerReader(connection, self.name, lock=True))
-            connection.update(HEAD, {"version": VERSION}, {"id": 1})
-            upgraded = LedgerReader(connection, self.name, accepted=(VERSION,))
-            check_sound(upgraded.find_problems(reader.head), self.name)
-            connection.commit()
-
-    def fill(self, source: LedgerReader) -> None:
-        """Copy all rows of another ledger into this one, which is empty, in one transaction.
-
-        Raises:
-            LedgerConflict: this ledger is not empty.
-        """
-        with self._open_connection() as connection:
-            if not connection.postgresql:
-                connection.execute("BEGIN IMMEDIATE")
-            own = LedgerReader(connection, self.name, lock=True)
-            if own.head.records:
-                raise LedgerConflict(
-                    f"Expected no ledger at {self.name}, there is one with {own.head.records} "
-                    "records. Nothing was copied."
-                )
-            for table in COLUMNS:
-                for row in source.iterate_rows(table):
-                    if table == HEAD:
-                        connection.update(table, row, {"id": 1})
-                    else:
-                        connection.insert(table, row)
-            connection.commit()
-
-    @contextlib.contextmanager
-    def _open_connection(self) -> Iterator[DatabaseConnection]:
+    def open_connection(self, *, lock: bool = False) -> Iterator[DatabaseConnection]:
         """Open a connection for one caller; database errors in the block become a `LedgerError`.
 
         One idle connection is kept for the next call; concurrent threads open more.
+
+        Args:
+            lock: begin a transaction that keeps other writers out of a SQLite file.
         """
         try:
             connection = self._take_idle_connection() or self._connect()
             try:
+                if lock and not connection.postgresql:
+                    connection.execute("BEGIN IMMEDIATE")
                 yield connection
             finally:
                 if self._end_transaction(connection) and not self._idle:
@@ -198,7 +154,7 @@ class Database:
 
     def _prepare(self, *, create: bool) -> None:
         """Check that a ledger exists, or create it; concurrent processes create it only once."""
-        with self._open_connection() as connection:
+        with self.open_connection() as connection:
             if not connection.postgresql:
                 check_schema(connection, self.name)
             if has_ledger(connection, self.name, self._accepted):

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parley.privacy.ledger.database import Database
-from parley.privacy.ledger.database_schema import VERSION
+from parley.privacy.ledger.database_connection import DatabaseConnection
+from parley.privacy.ledger.database_schema import COLUMNS, HEAD, VERSION, build_select
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerError, LedgerUnavailable
 from parley.privacy.ledger.replay import check_sound
@@ -85,11 +86,16 @@ def upgrade_ledger(
             )
         if copy is None:
             copy = f"{place.path}.version-{version}"
-        with place.open_upgrade() as reader:
+        with place.open_connection(lock=True) as connection:
+            reader = LedgerReader(connection, place.name, lock=True)
             if reader.version == VERSION:  # another process was faster
                 return None
             _write_copy(place, reader, copy)
-            return LedgerUpgrade(before=version, copy=os.fspath(copy), head=reader.head)
+            connection.update(HEAD, {"version": VERSION}, {"id": 1})
+            upgraded = LedgerReader(connection, place.name, accepted=(VERSION,))
+            check_sound(upgraded.find_problems(reader.head), place.name)
+            connection.commit()
+    return LedgerUpgrade(before=version, copy=os.fspath(copy), head=reader.head)
 
 
 def _write_copy(place: Database, reader: LedgerReader, target: str | os.PathLike[str]) -> None:
@@ -114,12 +120,30 @@ def _fill(reader: LedgerReader, key: Path | None, target: str | os.PathLike[str]
         if key is not None:
             with _convert_os_errors(place.key_path):
                 _copy_key(key, place.key_path)
-        place.fill(reader)
+        with place.open_connection(lock=True) as connection:
+            own = LedgerReader(connection, place.name, lock=True)
+            if own.head.records:
+                raise LedgerConflict(
+                    f"Expected no ledger at {place.name}, there is one with {own.head.records} "
+                    "records. Nothing was copied."
+                )
+            copy_rows(reader, connection)
+            connection.commit()
     with (
         closing(Database(target, create=False, read_only=True)) as place,
         place.open_reader() as copied,
     ):
         check_sound(copied.find_problems(reader.head), place.name)
+
+
+def copy_rows(reader: LedgerReader, connection: DatabaseConnection) -> None:
+    """Copy the rows of all tables into the tables of an empty ledger."""
+    for table in COLUMNS:
+        for row in reader.connection.fetch_rows(build_select(table)):
+            if table == HEAD:
+                connection.update(table, row, {"id": 1})
+            else:
+                connection.insert(table, row)
 
 
 def _copy_key(key: Path, target: Path) -> None:

@@ -85,7 +85,7 @@ class RunLog:
 
 
 class LedgerReader:
-    """One consistent view of a ledger, inside a transaction.
+    """One consistent view of a ledger, inside the transaction of `connection`.
 
     Raises:
         LedgerCorrupt: the stored data cannot be read.
@@ -100,7 +100,7 @@ class LedgerReader:
         lock: bool = False,
         accepted: Collection[int] = READABLE_VERSIONS,
     ) -> None:
-        self._connection = connection
+        self.connection = connection
         self._verify_command = f"`parley ledger verify {quote(place)}`"
         locked = lock and connection.postgresql
         rows = list(connection.fetch_rows(f"{_HEAD} FOR UPDATE" if locked else _HEAD))
@@ -135,11 +135,11 @@ class LedgerReader:
         return records
 
     def _load_records(self, query: str, *values: object) -> list[LedgerRecord]:
-        return [LedgerRecord(**row) for row in self._connection.fetch_rows(query, *values)]
+        return [LedgerRecord(**row) for row in self.connection.fetch_rows(query, *values)]
 
     def iterate_records(self) -> Iterator[LedgerRecord]:
         """Yield all records in order."""
-        return (LedgerRecord(**row) for row in self._connection.fetch_rows(_RECORDS))
+        return (LedgerRecord(**row) for row in self.connection.fetch_rows(_RECORDS))
 
     def load_entries(self, run_id: str, seen: RunLog | None) -> RunLog:
         """Return the entries of a run; after `seen`, only newer records are read.
@@ -180,7 +180,7 @@ class LedgerReader:
 
     def _load_rows(self, *, verified: bool) -> dict[BudgetKey, _Row]:
         """Return all accounts' rows; if `verified`, the last record must contain their digest."""
-        rows: list[_Row] = list(self._connection.fetch_rows(build_select(ACCOUNTS)))
+        rows: list[_Row] = list(self.connection.fetch_rows(build_select(ACCOUNTS)))
         if verified:
             last = self.load_since(self.head.records)[0].parse_body() if self.head.records else {}
             try:
@@ -197,27 +197,21 @@ class LedgerReader:
 
     def load_checkpoint(self, run_id: str) -> StoredCheckpoint | None:
         """Return the last checkpoint of a run."""
-        found = [
-            StoredCheckpoint(**row) for row in self._connection.fetch_rows(_CHECKPOINT, run_id)
-        ]
+        found = [StoredCheckpoint(**row) for row in self.connection.fetch_rows(_CHECKPOINT, run_id)]
         return found[0] if found else None
 
     def iterate_checkpoints(self) -> Iterator[StoredCheckpoint]:
         """Yield the last checkpoint of every run."""
-        for row in self._connection.fetch_rows(build_select(CHECKPOINTS)):
+        for row in self.connection.fetch_rows(build_select(CHECKPOINTS)):
             yield StoredCheckpoint(**row)
 
     def iterate_pieces(self, name: str) -> Iterator[DigestPiece]:
         """Yield the digests of a data set's rows, piece by piece."""
-        return (DigestPiece(**row) for row in self._connection.fetch_rows(_PIECES, name))
-
-    def iterate_rows(self, table: str) -> Iterator[dict[str, object]]:
-        """Yield the rows of a table as they are stored."""
-        return self._connection.fetch_rows(build_select(table))
+        return (DigestPiece(**row) for row in self.connection.fetch_rows(_PIECES, name))
 
     def summarise_rows(self) -> dict[str, KnownRows]:
         """Return the summary of the stored rows of every data set."""
-        named = list(self._connection.fetch_rows(_NAMES))
+        named = list(self.connection.fetch_rows(_NAMES))
         return {
             each["name"]: summarise_pieces(each["key"], self.iterate_pieces(each["name"]))
             for each in named
@@ -313,13 +307,13 @@ class LedgerWriter(LedgerReader):
         self._account_rows[key], self.accounts[key] = row, account
         vouching = {**body, "accounts": digest_accounts(self._account_rows.values())}
         record = build_record(self.head, kind=kind, key=key, body=vouching, **named)
-        self._connection.insert(RECORDS, vars(record))
+        self.connection.insert(RECORDS, vars(record))
         if before is None:
-            self._connection.insert(ACCOUNTS, row)
+            self.connection.insert(ACCOUNTS, row)
         elif before != row:
             changed = {name: text for name, text in row.items() if before[name] != text}
             named = {"name": key.dataset, "unit": str(key.unit)}
-            self._connection.update(ACCOUNTS, changed, named)
+            self.connection.update(ACCOUNTS, changed, named)
         self.head = ChainHead(records=record.position, hash=record.hash)
         return record
 
@@ -331,19 +325,19 @@ class LedgerWriter(LedgerReader):
         )
         for number, piece in enumerate(pieces, stored):
             own = {"name": name, "number": number, "key": key, **piece._asdict()}
-            self._connection.insert(ROWS, own)
+            self.connection.insert(ROWS, own)
         return summarise_pieces(key, self.iterate_pieces(name))
 
     def set_checkpoint(self, **row: object) -> None:
         """Replace the run's checkpoint: run_id, index, digest, data."""
-        if not self._connection.update(CHECKPOINTS, row, {"run_id": row["run_id"]}):
-            self._connection.insert(CHECKPOINTS, row)
+        if not self.connection.update(CHECKPOINTS, row, {"run_id": row["run_id"]}):
+            self.connection.insert(CHECKPOINTS, row)
 
     def finish(self) -> bool:
         """Store the new head; return whether there is anything to commit."""
         if self.head == self.initial_head:
             return False
-        self._connection.update(HEAD, vars(self.head), {"id": 1})
+        self.connection.update(HEAD, vars(self.head), {"id": 1})
         return True
 
 

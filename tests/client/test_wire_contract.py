@@ -9,9 +9,9 @@ from parley.client.contract.party_protocol import (
     WIRE_VERSION,
     MessageFrame,
     Reason,
-    describe_version_difference,
     encode_frame,
 )
+from parley.deploy.stream.grpc_server import describe_version_difference
 from parley.server.rounds.transport import _decode_reply
 
 

@@ -25,7 +25,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from parley.client.contract.party_protocol import WIRE_VERSION, describe_version_difference
+from parley.client.contract.party_protocol import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.client.models.memory_trim import release_freed_memory
 from parley.deploy.authorization import NotAdmitted, admit_party
@@ -199,6 +199,28 @@ class GrpcServer:
         if now - self._noted >= _LOG_EVERY_S:
             self._noted = now
             _log.warning("Ended a connection from %s: %s", context.peer(), reason)
+
+
+def describe_version_difference(
+    own: str, theirs: str, *, own_wire: object, their_wire: object
+) -> str:
+    """Return both versions, and which side to update.
+
+    Args:
+        own: the server's release of Parley; `theirs` is the party's.
+        own_wire: the server's version of the messages; `their_wire` is the party's.
+
+    >>> describe_version_difference("2.0.0", "1.0.0", own_wire=8, their_wire=7)[-17:]
+    'Update the party.'
+    """
+    older = None
+    if str(own_wire).isdigit() and str(their_wire).isdigit():
+        older = "party" if int(str(their_wire)) < int(str(own_wire)) else "server"
+    advice = f"Update the {older}." if older else "Install the same version on both."
+    return (
+        f"the server runs Parley {own} (protocol {own_wire}), this party Parley {theirs} "
+        f"(protocol {their_wire}). {advice}"
+    )
 
 
 _LOOK_S = 0.2

@@ -20,12 +20,14 @@ from parley.server.jobs.section_base import JobError
 from parley.version import __version__
 
 ROWS = (
-    Deprecation(kind="job", old="privacy.eps", new="privacy.epsilon", since="1.1"),
-    Deprecation(kind="job", old="run.count", new="parties.count", since="1.1"),
-    Deprecation(kind="policy", old="data.*.eps", new="data.*.epsilon", since="1.1"),
-    Deprecation(kind="schema", old="columns.*.between", new="columns.*.range", since="1.1"),
-    Deprecation(kind="option", old="--eps", new="--epsilon", since="1.1"),
-    Deprecation(kind="python", old="simulate", new="run", since="1.1"),
+    Deprecation(kind="job", old="privacy.eps", new="privacy.epsilon", since="1.1", end="1.3"),
+    Deprecation(kind="job", old="run.count", new="parties.count", since="1.1", end="1.3"),
+    Deprecation(kind="policy", old="data.*.eps", new="data.*.epsilon", since="1.1", end="1.3"),
+    Deprecation(
+        kind="schema", old="columns.*.between", new="columns.*.range", since="1.1", end="2.0"
+    ),
+    Deprecation(kind="option", old="--eps", new="--epsilon", since="1.1", end="1.3"),
+    Deprecation(kind="python", old="simulate", new="run", since="1.1", end="1.3"),
 )
 ADVICE = r"{} is deprecated since Parley 1\.1 and stops working with 1\.3\. Use {}\."
 
@@ -112,7 +114,9 @@ def test_a_new_name_exists_and_only_its_last_part_differs_behind_a_star(
     for row in deprecations.DEPRECATIONS:
         now = tuple(map(int, __version__.split(".")[:2]))
         assert row.since.startswith(f"{now[0]}."), f"delete {row}"
-        assert row.is_over is (now >= row.end), f"set is_over of {row}"
+        since, end = (tuple(map(int, each.split("."))) for each in (row.since, row.end))
+        assert end == ((now[0] + 1, 0) if row.kind == "schema" else (since[0], since[1] + 2))
+        assert row.is_over is (now >= end), f"set is_over of {row}"
         if "*" in row.old:
             assert row.old.rpartition(".")[0] == row.new.rpartition(".")[0]
         if row.kind == "job":

@@ -16,8 +16,10 @@ from typer.testing import CliRunner
 
 from parley.client.data.content_digest import digest_rows
 from parley.commands.ledger import ledger_app
+from parley.privacy.ledger import ledger_copy
 from parley.privacy.ledger.database import Database
-from parley.privacy.ledger.database_schema import VERSION
+from parley.privacy.ledger.database_connection import DatabaseConnection
+from parley.privacy.ledger.database_schema import VERSION, build_select
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_copy import copy_ledger, upgrade_ledger
@@ -54,7 +56,10 @@ def old(tmp_path: Path) -> Path:
 def content(url: str | Path) -> dict[str, list[dict[str, object]]]:
     with closing(Database(url, create=False, read_only=True)) as place, place.open_reader() as own:
         tables = ("records", "accounts", "rows", "checkpoints", "head")
-        return {name: sorted(own.iterate_rows(f"parley_ledger_{name}"), key=str) for name in tables}
+        return {
+            name: sorted(own.connection.fetch_rows(build_select(f"parley_ledger_{name}")), key=str)
+            for name in tables
+        }
 
 
 def test_a_copy_of_a_ledger_in_use_continues_where_the_ledger_was(
@@ -114,13 +119,13 @@ def test_a_copy_replaces_nothing_and_leaves_nothing_when_it_fails(
     with pytest.raises(LedgerConflict, match="got another"):
         copy_ledger(ledger_url, folder / "new.sqlite")
     assert key.read_bytes() == b"k" * 32
-    filled = Database.fill
+    copy_rows = ledger_copy.copy_rows
 
-    def fill_and_lose(self: Database, source: object) -> None:
-        filled(self, source)  # type: ignore[arg-type]
-        tamper(str(self.path), "DELETE FROM parley_ledger_records WHERE position = 2")
+    def copy_and_lose(reader: LedgerReader, connection: DatabaseConnection) -> None:
+        copy_rows(reader, connection)
+        connection.execute("DELETE FROM parley_ledger_records WHERE position = 2")
 
-    monkeypatch.setattr(Database, "fill", fill_and_lose)
+    monkeypatch.setattr(ledger_copy, "copy_rows", copy_and_lose)
     with pytest.raises(LedgerCorrupt, match="record 2 is missing"):
         copy_ledger(ledger_url, folder / "lost.sqlite")
     assert sorted(path.name for path in folder.iterdir()) == ["new.sqlite.key", "taken"]
