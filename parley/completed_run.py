@@ -73,6 +73,32 @@ class Run(RunResult):
         """HTML report, a page that needs no network."""
         return self.folder / "report.html"
 
+    def certificate(
+        self,
+        path: str | Path | None = None,
+        *,
+        key: str | Path | None = None,
+        ledger: str | None = None,
+    ) -> Path:
+        """Write the run's signed certificate as JSON and as one HTML page; return the JSON file.
+
+        Args:
+            path: JSON file; default certificate.json in the run's folder. The page's name ends in
+                .html.
+            key: file of the signing key, made if there is none; default certificate.key in your
+                configuration folder.
+            ledger: path or URL of the run's ledger, if its job names a URL.
+
+        Raises:
+            CertificateError: a file exists already, or the run cannot be certified, for example
+                because its noise was seeded.
+        """
+        from parley.certificate.certificate_files import write_certificate  # noqa: PLC0415 - spares cryptography and jinja2
+
+        target = None if path is None else Path(path).with_suffix(".json")
+        own = None if key is None else Path(key)
+        return write_certificate(self.folder, target, key=own, ledger=ledger)[1]
+
     def __repr__(self) -> str:
         summary = self.summary
         measured = "" if self.accuracy is None else f", accuracy={self.accuracy:.3f}*"

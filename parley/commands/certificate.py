@@ -9,10 +9,10 @@ import click
 import typer
 from typer.core import TyperGroup
 
+from parley.certificate.certificate_files import write_certificate
 from parley.certificate.certificate_statement import CertificateError
-from parley.certificate.issuance import build_statement, issue_certificate, load_signing_key
+from parley.certificate.issuance import build_statement
 from parley.certificate.verification import verify_certificate
-from parley.presentation.page_registry import write_page
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.plurals import format_noun
@@ -65,15 +65,7 @@ def issue_run_certificate(
     reviewed, it names the file that the draft was read from. An HTML page with the same facts is
     written next to it.
     """
-    target = out or run / "certificate.json"
-    page = target.with_suffix(".html")
-    for file in (target, page):
-        if file.exists():
-            raise CertificateError(f"{file} exists already. Name another file with --out.")
-    private = load_signing_key(key or Path(typer.get_app_dir("parley")) / "certificate.key")
-    certificate = issue_certificate(run, private, ledger=ledger)
-    write_file(target, certificate.to_text())
-    write_page("certificate", page, target)
+    certificate, target, page = write_certificate(run, out, key=key, ledger=ledger)
     typer.echo(f"{target}, signed by key {certificate.signer}")
     typer.echo(f"{page}: the same facts on one page, to read and print")
 

@@ -65,13 +65,16 @@ class RunDisplay:
         quiet: bool,
         verbose: bool = True,
         farewell: Callable[[KeyboardInterrupt], str] | None = None,
+        name: str = "",
     ) -> None:
         """Create a display; `farewell` explains how to resume an interrupted run.
 
         Args:
+            name: Name of a run on a server. Lines with the time of day report when it was queued
+                and when it started.
             verbose: Also print what the run will do before it starts.
         """
-        self._farewell, self._verbose = farewell, verbose
+        self._farewell, self._verbose, self._name = farewell, verbose, name
         self._console = Screen(stderr=True, quiet=quiet)
         self._beats = None
         if not quiet and not _can_draw_bar(self._console):
@@ -115,7 +118,14 @@ class RunDisplay:
         self._task = self._progress.add_task("starting", total=None, figures="")
         if self._beats is not None:
             self._beats.start()
+        self._report_time("queued")
         return self
+
+    def _report_time(self, event: str) -> None:
+        if self._name:
+            self._console.print(
+                f"{time.strftime('%H:%M:%S')} {self._name}: {event}", soft_wrap=True
+            )
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if self._beats is not None:
@@ -142,6 +152,7 @@ class RunDisplay:
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Show what is about to happen."""
         self._folder = folder
+        self._report_time("started")
         own, title = plan.primary, get_title(job.algorithm.kind)
         self._scopes = [guarantee_text.format_unit(of) for of in plan.guarantees]
         if self._verbose:

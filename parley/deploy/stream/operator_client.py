@@ -266,7 +266,7 @@ def submit_job(
         loaded = load_run_job(folder)
 
         leaving = partial(format_next_steps, folder=folder, to=to)
-        display = RunDisplay(quiet=quiet, verbose=verbose, farewell=leaving)
+        display = RunDisplay(quiet=quiet, verbose=verbose, farewell=leaving, name=folder.name)
         away = False
 
         def ended() -> str | None:

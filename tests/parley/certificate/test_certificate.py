@@ -10,6 +10,7 @@ import stat
 
 import pytest
 
+import parley
 from parley.certificate.certificate_statement import (
     CertificateError,
     SignedCertificate,
@@ -27,6 +28,12 @@ from parley.server.statements.number_format import format_epsilon
 from parley.simulations.engine.fast_engine import simulate
 
 KEY = bytes(range(32))
+KEYS = {
+    "parties.count": 3,
+    "algorithm.rounds": 3,
+    "secure-aggregation.masked-check": False,
+    "run.baseline": False,
+}
 QUICK = ["parties.count=3", "algorithm.rounds=3", "secure-aggregation.masked-check=false"]
 
 
@@ -194,3 +201,22 @@ def test_an_index_that_leaves_entries_out_hides_none_of_them(run, tmp_path):
     place = folder / "ledger.sqlite"
     (spent,) = load_charges(place, statement.run_id, statement.ledger_head).values()
     assert spent.releases == 3
+
+
+def test_a_run_in_python_writes_its_certificate_and_its_page(tmp_path) -> None:
+    run = parley.run(KEYS, out=tmp_path / "run")
+    key = tmp_path / "signing.key"
+    written = run.certificate(tmp_path / "approved.json", key=key)
+    assert written == tmp_path / "approved.json"
+    verdict = verify_certificate(written, signer=None, run=run.folder)
+    assert "model and job are the certified ones" in "\n".join(verdict.confirmed)
+    assert run.summary.run_id in (tmp_path / "approved.html").read_text()
+    with pytest.raises(CertificateError, match="exists already"):
+        run.certificate(tmp_path / "approved.html", key=key)
+    assert run.certificate(key=key) == run.folder / "certificate.json"
+
+
+def test_a_seeded_run_has_no_certificate(tmp_path) -> None:
+    run = parley.run(KEYS, seed=1, out=tmp_path / "run")
+    with pytest.raises(CertificateError, match="seeded noise"):
+        run.certificate(key=tmp_path / "signing.key")

@@ -130,6 +130,17 @@ def test_a_stream_that_was_closed_ends_nothing(monkeypatch):
         pass
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_submitted_run_says_at_what_time_it_was_queued_and_started(quiet, monkeypatch, tmp_path):
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    with RunDisplay(quiet=quiet, verbose=False, name="20261126-aa") as display:
+        run({"algorithm.rounds": 1, "run.baseline": False}, out=tmp_path / "r", observer=display)
+    lines = [line for line in stream.getvalue().splitlines() if "20261126-aa" in line]
+    said = [re.fullmatch(r"\d\d:\d\d:\d\d 20261126-aa: (queued|started)", line) for line in lines]
+    assert [found and found[1] for found in said] == ([] if quiet else ["queued", "started"])
+
+
 def board(*parties):
     made = [{"name": name, "state": state, "reason": ""} for name, state in parties]
     return {"round": 0, "stage": "inspect", "parties": made}
