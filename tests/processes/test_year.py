@@ -1,9 +1,9 @@
 """A year of a consortium: real processes, weekly jobs and queries, and what happens to ledgers.
 
-Four hospitals share tables that grow. In the year one of them is replaced, keys are rotated,
-certificates renewed, the server moves, two folders are restored from copies, and the budget is
-raised once. At the end every ledger verifies, no record has spent more than its budget, recounted
-here from the entries alone, and every certificate verifies.
+Four hospitals share tables that grow. In the year one of them is replaced by one that brings a
+ledger from before 1.0, keys are rotated, certificates renewed, the server moves, two folders are
+restored from copies, and the budget is raised once. At the end every ledger verifies, no record has
+spent more than its budget, recounted here from the entries alone, and every certificate verifies.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 import random
 import shutil
 import sqlite3
+import tarfile
 import tomllib
 from collections import Counter
 from pathlib import Path
@@ -23,6 +24,7 @@ from commands import invoked
 
 from parley.deploy.child_processes import find_free_ports
 
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 HOSPITALS = ("north", "south", "east", "west")
 SCHEMA = """
 [columns]
@@ -69,6 +71,7 @@ class Consortium:
     def __init__(self, root: Path, parley) -> None:
         self.root, self.parley, self.made = root, parley, root / "made"
         self.names, self.left, self.runs = list(HOSPITALS), list[Path](), list[str]()
+        self.brought = dict[Path, list[dict]]()
         self.server, self.week, self.budget = root / "server", 0, FIRST_BUDGET
         (self.port,) = find_free_ports(1)
         words = [word for name in HOSPITALS for word in ("--party", name)]
@@ -153,6 +156,22 @@ class Consortium:
         self.left.append(self.root / "west" / "ledger.sqlite")
         self.names[self.names.index("west")] = "harbour"
         self.furnish("harbour")
+        self.bring_an_old_ledger(self.home("harbour") / "ledger.sqlite")
+
+    def bring_an_old_ledger(self, ledger: Path) -> None:
+        """Upgrade a ledger from before 1.0, which charged another data set, for a party."""
+        with tarfile.open(FIXTURES / "before-1.0" / "fixtures.tar.xz") as packed:
+            packed.extractall(self.root / "old", filter="data")
+        for path in (self.root / "old" / "ledgers").glob("shared.sqlite*"):
+            shutil.copy(path, ledger.with_name(path.name.replace("shared", "ledger")))
+        before = self.show_accounts(ledger)
+        self.operate("ledger", "upgrade", ledger)
+        assert self.show_accounts(ledger) == before
+        self.brought[ledger] = before
+
+    def show_accounts(self, ledger: Path) -> list[dict]:
+        shown = json.loads(self.operate("ledger", "show", ledger, "--json"))
+        return [each for each in shown["datasets"] if each["budget"]["name"] != "ward"]
 
     def rotate_keys(self) -> None:
         self.operate("deploy", "rotate", self.made, "north")
@@ -255,7 +274,8 @@ def test_after_a_year_every_ledger_holds_what_was_spent(
     for path in ledgers.values():
         consortium.operate("ledger", "verify", path)
         shown = json.loads(consortium.operate("ledger", "show", path, "--json"))
-        (account,) = shown["datasets"]
+        assert consortium.show_accounts(path) == consortium.brought.get(path, [])
+        (account,) = [each for each in shown["datasets"] if each["budget"]["name"] == "ward"]
         spent, releases = recount(path)
         assert spent <= account["budget"]["epsilon"]
         assert spent == pytest.approx(account["epsilon"]["gaussian"], rel=1e-6)
@@ -274,9 +294,11 @@ def recount(path: Path) -> tuple[float, int]:
     """
     with sqlite3.connect(path) as connection:
         rows = connection.execute(
-            "SELECT kind, reservation, body FROM parley_ledger_records ORDER BY position"
+            "SELECT kind, reservation, body FROM parley_ledger_records WHERE dataset = 'ward'"
         ).fetchall()
-        ((budget,),) = connection.execute("SELECT budget FROM parley_ledger_accounts").fetchall()
+        ((budget,),) = connection.execute(
+            "SELECT budget FROM parley_ledger_accounts WHERE name = 'ward'"
+        ).fetchall()
     returned = {number for kind, number, _ in rows if kind not in ("reserve", "commit", "hold")}
     events = [
         json.loads(body)["entry"]["event"]
