@@ -99,10 +99,7 @@ def _build_baseline_table(run: RunSummary) -> list[Table]:
         Table(
             caption=f"On {format_number(records)} held-out records",
             head=["", "private", "non-private"],
-            rows=[
-                [row.name, row.private, row.non_private]
-                for row in result_text.list_evaluation_metrics(run)
-            ],
+            rows=result_text.list_evaluation_metrics(run),
         )
     ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down
@@ -68,12 +67,12 @@ _CLOSENESS_METRICS = (
 )
 
 
-def list_table_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
-    """List the table's similarity to the records, if known, next to that of records."""
+def list_table_metrics(run: RunSummary) -> list[list[str]]:
+    """List the table's similarity to the records, if known, next to that of records: table rows."""
     return _build_metric_rows(run.synthetic, _TABLE_METRICS)
 
 
-def list_closeness_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
+def list_closeness_metrics(run: RunSummary) -> list[list[str]]:
     """List how near rows are to training records, next to the same number of held-out ones."""
     return _build_metric_rows(run.synthetic, _CLOSENESS_METRICS)
 
@@ -92,7 +91,7 @@ def format_closeness(run: RunSummary) -> str:
 
 def _build_metric_rows(
     table: SyntheticSummary | None, named: tuple[tuple[str, str | None, str | None], ...]
-) -> tuple[MetricRow, ...]:
+) -> list[list[str]]:
     """Return the rows with at least one known value."""
 
     def shown(key: str | None) -> str:
@@ -100,20 +99,8 @@ def _build_metric_rows(
         return "" if value is None else format_number(value, 4)
 
     every = () if table is None else named
-    rows = [
-        MetricRow(name=name, private=shown(own), non_private=shown(other))
-        for name, own, other in every
-    ]
-    return tuple(row for row in rows if row.private or row.non_private)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MetricRow:
-    """A metric that only a simulation may know, next to the non-private model's."""
-
-    name: str
-    private: str
-    non_private: str
+    rows = [[name, shown(own), shown(other)] for name, own, other in every]
+    return [row for row in rows if any(row[1:])]
 
 
 def format_class_weights(label_weights: Sequence[float] | None) -> str:
@@ -127,7 +114,7 @@ def get_metric_name(run: RunSummary) -> str:
     return "R²" if run.metric == "r2" else "accuracy"
 
 
-def list_model_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
+def list_model_metrics(run: RunSummary) -> list[list[str]]:
     """List accuracy and loss, if the run has them; a loss that is not finite has diverged."""
     rows: list[tuple[str, float | None, float | None]] = []
     if run.accuracy is not None:
@@ -138,14 +125,14 @@ def list_model_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
         rows.append((_COMMONEST, run.majority_accuracy, run.majority_accuracy))
     if run.loss is not None or run.baseline_loss is not None:
         rows.append(("training loss", run.loss, run.baseline_loss))
-    return tuple(
-        MetricRow(
-            name=name,
-            private="diverged" if value is None else format_number(value, 4),
-            non_private=format_number(baseline, 4),
-        )
+    return [
+        [
+            name,
+            "diverged" if value is None else format_number(value, 4),
+            format_number(baseline, 4),
+        ]
         for name, value, baseline in rows
-    )
+    ]
 
 
 _METRIC_NAMES = {
@@ -160,20 +147,20 @@ _METRIC_NAMES = {
 """Metric → its name, in order of display."""
 
 
-def list_evaluation_metrics(run: RunSummary) -> tuple[MetricRow, ...]:
+def list_evaluation_metrics(run: RunSummary) -> list[list[str]]:
     """List the model's metrics on held-out records, next to the non-private model's."""
     found, twin = run.judgement, run.baseline_judgement
     if found is None:
-        return ()
-    return tuple(
-        MetricRow(
-            name=name,
-            private=format_number(getattr(found, key), 4),
-            non_private=format_number(getattr(twin, key, None), 4),
-        )
+        return []
+    return [
+        [
+            name,
+            format_number(getattr(found, key), 4),
+            format_number(getattr(twin, key, None), 4),
+        ]
         for key, name in _METRIC_NAMES.items()
         if getattr(found, key, None) is not None
-    )
+    ]
 
 
 def format_public_test(run: RunSummary) -> str:

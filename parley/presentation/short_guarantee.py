@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,7 @@ from parley.presentation.short_layout import Row
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Adversary
 from parley.safe_io.plurals import format_noun
-from parley.server.statements import guarantee_text
+from parley.server.statements import attacker_text, guarantee_text
 from parley.server.statements.number_format import format_epsilon
 
 if TYPE_CHECKING:
@@ -81,25 +80,16 @@ def format_risk(guarantee: GuaranteeSummary, *, groups: bool) -> str:
         return ""
     one, *more = guarantee.found
     who = f"an attacker who knows all other {guarantee.unit.plural} recognises one"
-    share, guess = format_percent(one.rate), format_percent(one.alarms)
+    share, guess = _format_rate(one.rate), _format_rate(one.alarms)
     if not groups:
         return f"{who} in at most {share} of cases (guessing: {guess})"
     risk = f"{who} in at most {share} of cases"
     if not more:
         return risk
-    together, *rest = [(f"{each.members}", format_percent(each.rate)) for each in more]
+    together, *rest = [(f"{each.members}", _format_rate(each.rate)) for each in more]
     return f"{risk}; {together[0]} together in {together[1]}" + "".join(
         f", {members} in {rate}" for members, rate in rest
     )
-
-
-def format_percent(rate: float) -> str:
-    """Return a rate, rounded up to a tenth of a percent.
-
-    >>> format_percent(0.05), format_percent(0.0841)
-    ('5%', '8.5%')
-    """
-    return f"{min(100.0, math.ceil(rate * 1000 - 1e-6) / 10):g}%"
 
 
 def format_short_account(account: DataAccount) -> str:
@@ -110,3 +100,8 @@ def format_short_account(account: DataAccount) -> str:
         f"{format_exact(account.epsilon)}, {format_short_scope(account)}; {more}"
         f"{format_noun(account.jobs, 'job')} fit{'s' if account.jobs == 1 else ''}"
     )
+
+
+def _format_rate(rate: float) -> str:
+    """Return a rate as pages do, without the space."""
+    return attacker_text.format_percent(rate).replace(" ", "")

@@ -61,7 +61,7 @@ def _build_measured(run: RunSummary) -> Section | None:
     note = "* simulation only: a real run would have to release each figure, and pay for it"
     table = Table(
         head=["", "private", "non-private"],
-        rows=[[f"{row.name} *", row.private, row.non_private] for row in rows],
+        rows=[[f"{name} *", *values] for name, *values in rows],
     )
     return build_section("", table, Text(note))
 

@@ -30,7 +30,6 @@ from parley.presentation.document import (
     build_section,
 )
 from parley.presentation.result_text import (
-    MetricRow,
     compute_cell_noise,
     format_closeness,
     format_table,
@@ -127,11 +126,10 @@ def build_synthetic_section(run: RunContent, folder: Path) -> Section | None:
 _TITLE = "The synthetic records"
 
 
-def _build_measured_tables(rows: Sequence[MetricRow], caption: str, *head: str) -> list[Table]:
+def _build_measured_tables(rows: Sequence[Sequence[str]], caption: str, *head: str) -> list[Table]:
     """Return one table, or none without rows."""
-    shown = [[row.name, row.private, row.non_private] for row in rows]
     caption = f"Simulation only: {caption}"
-    return [Table(caption=caption, head=["", *head], rows=shown)] if rows else []
+    return [Table(caption=caption, head=["", *head], rows=rows)] if rows else []
 
 
 def _build_image_section(run: RunContent, folder: Path) -> Section | None:
