@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 from rich.control import Control
 
-from parley.command_options import Verbose
+from parley.command_options import AsJson, Verbose
 from parley.key_options import accept_key_options
 from parley.keyword_keys import KEYWORD_KEYS
+from parley.presentation.json_renderer import to_json
 from parley.presentation.page_registry import PAGES, write_page
+from parley.safe_io.json_writing import format_json
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.section_base import JobError
@@ -118,8 +120,13 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Also write a page (HTML) that needs no network.")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare runs: first the keys in which their jobs differ, then their results."""
-    print_document(PAGES["comparison"](runs))
+    document = PAGES["comparison"](runs)
+    if as_json:
+        typer.echo(format_json(to_json(document)))
+    else:
+        print_document(document)
     if out is not None:
-        typer.echo(f"{write_page('comparison', out, runs)}")
+        typer.echo(f"{write_page('comparison', out, runs)}", err=as_json)
