@@ -35,7 +35,7 @@ NON_PRIVATE = ("centralised", "aggregated")
 """How a model without privacy was learned: from all records in one place, or as a mean of optima.
 """
 
-_NAME = "model.safetensors"
+MODEL_FILE = "model.safetensors"
 ARRAYS_FILE = "arrays.safetensors"
 """Next to it: the arrays of a model whose own code uses them, by name."""
 
@@ -80,7 +80,7 @@ def open_model(path: str | Path) -> ModelFile:
     """
     file = Path(path)
     if file.is_dir():
-        file /= _NAME
+        file /= MODEL_FILE
     return _check_model(file, *_read_parts(file))
 
 

@@ -88,9 +88,8 @@ class DatasetConfig(PolicySection):
     )
     app_data: str = Field(
         "",
-        description="Instead of path: a file or folder that only your own Flower app reads "
-        "(docs/flower.md). The app gets its path. Its bytes identify the data. 'elsewhere': the "
-        "app itself knows where its records are. Needs unit = party.",
+        description="Instead of path, with unit = party: a file or folder that only your own "
+        "Flower app reads (docs/flower.md); 'elsewhere': the app knows where its records are.",
     )
     held_out: str = Field(
         "",
@@ -220,10 +219,7 @@ class DatasetConfig(PolicySection):
                 "Expected one of path, source, prepared and app-data, got several or none."
             )
         if self.app_data and (self.unit is not Unit.PARTY or self.held_out or self.classes):
-            raise ValueError(
-                "Expected unit = party, no held-out and no classes with app-data: Parley reads no "
-                "record of it."
-            )
+            raise ValueError("Expected unit = party, and no held-out or classes, with app-data.")
         if self.source:
             SqlQuery(database=self.source, query=self.query)
         elif self.query:

@@ -125,15 +125,6 @@ def compute_contribution(
     return RoundContribution(encoded=encoded, receipt=receipt)
 
 
-def _describe_place(error: BaseException) -> str:
-    """Return the type and place of an exception, or of the one that caused it: no text of it."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return f"{type(error).__name__}{place}"
-
-
 def _check_same_records(before: str, records: str, run_id: str) -> None:
     """Decline if the records changed since the run's last release."""
     if before != records:
@@ -181,7 +172,9 @@ def _compute_encoded(
             return answer.encoded[0], "not certified" if answer.failed else ""
         failure = answer.refused[0]
     except CODE_FAILURES as error:
-        failure = _describe_place(error)
+        cause = error.__cause__ or error  # of an app's own code: no text of it
+        at = traceback.extract_tb(cause.__traceback__)[-1]
+        failure = f"{type(cause).__name__} at {Path(at.filename).name}:{at.lineno}"
     zeros = np.zeros((1, plan.dimension))
     if plan.shared_guarantee is None:
         return plan.encoding.encode(zeros)[0], failure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field, field_validator
@@ -69,6 +70,18 @@ class FlowerSection(AlgorithmSection):
                     f"{type(value).__name__}: Flower's configs have no other types."
                 )
         return settings
+
+    @classmethod
+    def fill_defaults(cls, tree: dict[str, Any]) -> dict[str, Any]:
+        """Name the data that the app reads, and count one record per party: Parley reads none."""
+        filled: dict[str, dict[str, Any]] = {
+            "data": {"source": cls.data_reading},
+            "parties": {"min-records": 1},
+        }
+        given = {name: tree.get(name, {}) for name in filled}
+        if not all(isinstance(keys, Mapping) for keys in given.values()):
+            return tree
+        return {**tree, **{name: {**filled[name], **given[name]} for name in filled}}
 
     def check(self, job: Job) -> None:
         """Check what a ClientApp needs."""

@@ -78,7 +78,8 @@ class Job(JobSection):
             for name, forms in FORMS.items()
             if name in tree
         }
-        return _fill_app_data({**tree, **own})
+        kind = FORMS["algorithm"].find_kind(own.get("algorithm", {}))
+        return ALGORITHM_SECTIONS[str(kind)].fill_defaults({**tree, **own})
 
     @model_validator(mode="after")
     def _check(self) -> Job:
@@ -282,21 +283,3 @@ class Job(JobSection):
             else getattr(self, name).model_dump(by_alias=True)
             for name, info in type(self).model_fields.items()
         }
-
-
-def _fill_app_data(tree: dict[str, Any]) -> dict[str, Any]:
-    """Fill in the data of a job whose records only an app reads: Parley counts one per party."""
-    section = tree.get("algorithm")
-    kind = section.get("kind") if isinstance(section, Mapping) else None
-    form = FORMS["algorithm"].forms.get(kind) if isinstance(kind, str) else None
-    reading = getattr(form, "data_reading", "")
-    if not reading:
-        return tree
-    filled: dict[str, dict[str, Any]] = {
-        "data": {"source": reading},
-        "parties": {"min-records": 1},
-    }
-    given = {name: tree.get(name, {}) for name in filled}
-    if not all(isinstance(keys, Mapping) for keys in given.values()):
-        return tree
-    return {**tree, **{name: {**filled[name], **given[name]} for name in filled}}

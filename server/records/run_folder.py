@@ -34,7 +34,7 @@ from parley.safe_io.path_names import get_public_name, resolve_path
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
-from parley.server.model_file import ARRAYS_FILE, encode_model
+from parley.server.model_file import MODEL_FILE, encode_model
 from parley.server.records.json_record import JsonRecordError
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_summary import RunSummary
@@ -319,15 +319,14 @@ class RunFolder(WorkFolder):
         """Write `summary.json`."""
         self._write("summary.json", format_json(summary.to_json(), indent=2) + "\n")
 
-    def write_model(self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]) -> None:
-        """Write `model.safetensors` with the privacy statement as its metadata."""
-        self._write_bytes("model.safetensors", encode_model(arrays, statement))
-
-    def write_arrays(
-        self, arrays: Mapping[str, NDArray[Any]], statement: Mapping[str, str]
+    def write_model(
+        self,
+        arrays: Mapping[str, NDArray[Any]],
+        statement: Mapping[str, str],
+        name: str = MODEL_FILE,
     ) -> None:
-        """Write the model's arrays by their own names, for the code that trained them."""
-        self._write_bytes(ARRAYS_FILE, encode_model(arrays, statement))
+        """Write `model.safetensors`, or another file, with the privacy statement as metadata."""
+        self._write_bytes(name, encode_model(arrays, statement))
 
 
 _COUNT = re.compile(r"# A run's job, with all (\d+) keys of the Parley that wrote it\.\n")

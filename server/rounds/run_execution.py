@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job
+from parley.server.model_file import ARRAYS_FILE
 from parley.server.planning.budget_check import register_budgets, reserve_budget
 from parley.server.planning.run_stages import (
     COMPONENTS,
@@ -251,14 +252,6 @@ def build_summary(
     )
 
 
-@runtime_checkable
-class HasNamedArrays(Protocol):
-    """Algorithm whose model has several arrays, which a run also writes by their names."""
-
-    def name_arrays(self, theta: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        """Return the arrays of a model `[d]`, by name."""
-
-
 def save_results(
     finished: FinishedRun,
     *,
@@ -302,8 +295,8 @@ def save_results(
         features=features,
     )
     statement = build_privacy_statement(summary)
-    if isinstance(finished.algorithm, HasNamedArrays):
-        folder.write_arrays(finished.algorithm.name_arrays(finished.theta), statement)
+    if name_arrays := getattr(finished.algorithm, "name_arrays", None):  # for the user's own code
+        folder.write_model(name_arrays(finished.theta), statement, ARRAYS_FILE)
     folder.write_model(tensors | more, {**described, **statement})
     folder.write_summary(summary)
     return summary, more

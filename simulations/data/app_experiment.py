@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,22 +17,20 @@ from parley.simulations.data.prepared_data import PreparedData
 from parley.simulations.data.simulated_world import StatisticExperiment
 
 
-@dataclass(frozen=True, kw_only=True)
-class AppExperiment(StatisticExperiment):
-    """Parties whose records Parley does not read."""
-
-    @property
-    def record_counts(self) -> list[int]:
-        """No numbers: only the app reads records."""
-        return []
-
-
-def build_app_experiment(job: Job) -> AppExperiment:
+def build_app_experiment(job: Job, given: Any = None) -> StatisticExperiment:
     """Build the experiment of a job whose app reads records: each party has a placeholder row.
+
+    Args:
+        given: data in memory, which are refused.
 
     Raises:
         JobError, DataError: no file for each party.
     """
+    if given is not None:
+        raise JobError(
+            f"Expected no data in memory with algorithm.kind = {job.algorithm.kind!r}, whose app "
+            "reads its records by itself."
+        )
     names = _find_paths(job)
     paths = {position: str(path.resolve()) for position, path in enumerate(names)}
     block = AppDataBlock.create(job.parties.count, paths)
@@ -53,10 +51,10 @@ def build_app_experiment(job: Job) -> AppExperiment:
         party_names=tuple(path.name for path in names),
     )
     least = job.parties.min_records
-    return AppExperiment(
+    return StatisticExperiment(
         data=data,
         block=block,
-        test_features=data.test_rows,
+        test_features=none,
         test_labels=data.test_labels,
         model=build_model(job, features=1, classes=0),
         lambda_=0.0,

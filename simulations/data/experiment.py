@@ -57,13 +57,8 @@ def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
         DataError, SchemaError, PartitionError, JobError: what is wrong, with file, row, column.
     """
     if job.algorithm.data_reading:
-        if given is not None:
-            raise JobError(
-                "Expected no data in memory with algorithm.kind = "
-                f"{job.algorithm.kind!r}, whose app reads its records by itself."
-            )
         build: Any = load_attribute("parley.simulations.data.app_experiment:build_app_experiment")
-        return cast(Experiment, build(job))
+        return cast(Experiment, build(job, given))
     # Features are cached by their map's digest.
     if given is None:
         check_files(job)

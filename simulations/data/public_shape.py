@@ -207,11 +207,9 @@ def _find_min_records(job: Job) -> tuple[int, str]:
 
 def compute_width(job: Job, schema: Schema | None) -> int:
     """Return p, the width of the rows that a resolved job learns from; 1 without a schema."""
-    if schema is None:
-        return 1
     features = build_feature_map(job)
-    if features is None:
-        return schema.dimension
+    if features is None or schema is None:
+        return schema.dimension if schema else 1
     try:
         return features.bind(schema).width
     except FeatureError as error:

@@ -74,11 +74,6 @@ class Experiment:
     size_weights: bool
     components: NDArray[np.float64] | None = None
 
-    @property
-    def record_counts(self) -> list[int]:
-        """Each party's number of records, which only a simulation knows; empty if unknown."""
-        return [int(size) for size in self.block.sizes]
-
     @cached_property
     def held_out(self) -> PartyBlock:
         """Held-out records divided among the parties one by one, in their order.

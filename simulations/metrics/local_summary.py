@@ -79,8 +79,9 @@ def add_simulated_metrics(
     figures = (
         experiment.evaluate(theta) if best is None else experiment.compute_metrics(theta, best)
     )
+    schema = experiment.data.schema  # none if Parley reads no record
     summary = summary.with_fields(
-        records_by_party=experiment.record_counts,
+        records_by_party=experiment.block.sizes.tolist() if schema else [],
         **figures,
         partition=describe_partition(
             job,
@@ -96,7 +97,6 @@ def add_simulated_metrics(
         if best is None
         else evaluate_predictions(experiment.predict_held_out(best)),
     )
-    schema = experiment.data.schema  # none if Parley reads no record
     advice = [_DRAFTED] if schema and Schema.from_toml(schema).drafted else []
     verdict, better = recommend_changes(summary, job=job, experiment=experiment)
     if not math.isfinite(figures.get("loss") or 0.0):
