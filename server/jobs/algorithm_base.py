@@ -96,11 +96,6 @@ class AlgorithmSection(JobSection):
 
     kind: CodeReference = Field("gradient-perturbation", description=KIND_DESCRIPTION)
 
-    @classmethod
-    def fill_defaults(cls, tree: dict[str, Any]) -> dict[str, Any]:
-        """Return a job's sections with this algorithm's own defaults of other sections' keys."""
-        return tree
-
     def build_model(self, job: Job, features: int, classes: int) -> Any:
         """Build the model for records with `features` columns and K classes; raises JobError."""
         del job

@@ -79,7 +79,8 @@ class Job(JobSection):
             if name in tree
         }
         kind = FORMS["algorithm"].find_kind(own.get("algorithm", {}))
-        return ALGORITHM_SECTIONS[str(kind)].fill_defaults({**tree, **own})
+        # A form may set defaults for keys of other sections.
+        return getattr(ALGORITHM_SECTIONS[str(kind)], "fill_defaults", dict)({**tree, **own})
 
     @model_validator(mode="after")
     def _check(self) -> Job:
