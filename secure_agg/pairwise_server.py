@@ -35,7 +35,11 @@ from parley.secure_agg.messages import (
     decode,
 )
 from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
-from parley.secure_agg.round_outcome import ENVELOPE_BYTES, choose_participants
+from parley.secure_agg.round_outcome import (
+    ENVELOPE_BYTES,
+    choose_participants,
+    find_eligible,
+)
 from parley.secure_agg.server_round import BadDealer, ServerPhase, ServerRound
 from parley.secure_agg.share_delivery import CiphertextDelivery
 
@@ -271,6 +275,23 @@ class MaskingServer:
     def survivors(self) -> tuple[int, ...]:
         """Parties whose vectors are in the total, ascending."""
         return tuple(sorted(self._sum.arrived)) if self._sum is not None else ()
+
+    def has_enough_vectors(self, least: int) -> bool:
+        """Return whether the vectors so far are enough for a sum, each with t neighbours in it, and
+        at least `least`.
+        """
+        arrived = np.isin(np.arange(self.run.parties), list(self._open.arrived))
+        needed = max(least, self.run.min_survivors, self.run.confirmations)
+        return int(find_eligible(self.run, arrived).sum()) >= needed
+
+    def has_enough_confirmations(self) -> bool:
+        """Return whether the parties that confirmed could open the sum without the others."""
+        signers = self._open.signatures
+        return len(signers) >= self.run.confirmations and self._open.can_be_opened_by(signers)
+
+    def has_enough_reveals(self) -> bool:
+        """Return whether the reveals so far open the sum."""
+        return self._open.can_be_opened_by(self._open.revealed)
 
     def close(self) -> bytes:
         """Return the survivors' list, to be sent to each survivor (VECTORS → CONFIRMING)."""

@@ -13,7 +13,7 @@ is identified, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -215,6 +215,25 @@ class ServerRound:
         self._seeds[sender] = message.seed
         self._keys |= keys
         self._true_shares[sender] = shares
+
+    @property
+    def revealed(self) -> Collection[int]:
+        """Parties whose reveals have arrived."""
+        return self._seeds.keys()
+
+    def can_be_opened_by(self, parties: Collection[int]) -> bool:
+        """Return whether the sum opens if these parties reveal, with true shares, and no other.
+
+        A secret is rebuilt from t shares: the self seed of a survivor that does not reveal, and the
+        table of a dropped party if one of its surviving neighbours does not reveal.
+        """
+        numbers, near = np.arange(self.run.parties), self.run.neighbours
+        arrived, asked, reveals = (
+            np.isin(numbers, list(some)) for some in (self.arrived, self.members, parties)
+        )
+        revealing, surviving = reveals[near].sum(axis=1), arrived[near].sum(axis=1)
+        incomplete = np.where(arrived, ~reveals, asked & (revealing < surviving))
+        return not (incomplete & (revealing < self.run.threshold)).any()
 
     def compute_total(self) -> Ring:
         """Return `[d]`, the survivors' sum."""

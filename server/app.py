@@ -82,13 +82,19 @@ class GridTransport:
         return tuple(sorted(self._list_nodes()))
 
     def exchange(
-        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
+        self,
+        requests: Mapping[int, bytes],
+        *,
+        timeout_s: float,
+        largest: int = LARGEST_REPLY,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[int, bytes]]:
         """Send each party its request and yield (party, reply) as they come, until the deadline.
 
         Raises:
             ValueError: a request to a party that is not in the roster.
         """
+        del is_enough  # Flower does not report which nodes are lost.
         beyond = sorted(set(requests) - set(range(len(self._names))))
         if beyond:
             raise ValueError(f"Expected parties below {len(self._names)}, got {beyond}.")

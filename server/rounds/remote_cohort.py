@@ -275,7 +275,8 @@ class PartyCohort:
         )
         self.party_states.set_parties(plans, PartyStatus.COMPUTING)
         arrived: set[int] = set()
-        for reply in self._responses.request(frames, traffic, needed=set(plans)):
+        enough = partial(self.server.has_enough_vectors, plan.min_survivors)
+        for reply in self._responses.request(frames, traffic, needed=set(plans), is_enough=enough):
             if self._accept_complaint(reply):
                 continue
             if reply.party not in plans:
@@ -298,9 +299,27 @@ class PartyCohort:
     def _unmask(self, survivors: tuple[int, ...], traffic: Traffic) -> NDArray[Any]:
         listed = self.server.close()
         self.party_states.set_stage("survivors", round_number=self.party_states.round)
-        frames = {i: self._build_frame("survivors", (listed,)) for i in survivors}
+        # Parties that missed this round's vectors prepare the next one, if they are back.
+        following = self._wire_round + 1
+        back = (self._joined - set(self.declined)) & set(self.transport.online())
+        back -= self._get_ready(following) | set(survivors)
+        frames: dict[int, MessageFrame] = {
+            **self._build_prepare_frames(back, following),
+            **{i: self._build_frame("survivors", (listed,)) for i in survivors},
+        }
         heard = set[int]()
-        for reply in self._responses.request(frames, traffic, is_permanent=False):
+        for reply in self._responses.request(
+            frames,
+            traffic,
+            needed=survivors,
+            is_permanent=False,
+            is_enough=self.server.has_enough_confirmations,
+        ):
+            if reply.party in back:
+                if not self._accept_complaint(reply):
+                    take, ready = self._build_shares_handler(following), self._get_ready(following)
+                    self._responses.accept(reply, take, ready)
+                continue
             self._responses.accept(reply, self.server.handle_confirm, heard)
         self._check_one_sum(len(heard))
         confirmations = self.server.build_confirmations()
@@ -310,7 +329,9 @@ class PartyCohort:
             for i, message in confirmations.items()
         }
         heard = set()
-        for reply in self._responses.request(frames, traffic, is_permanent=False):
+        for reply in self._responses.request(
+            frames, traffic, is_permanent=False, is_enough=self.server.has_enough_reveals
+        ):
             self._responses.accept(reply, self.server.handle_reveal, heard)
         self._resolve_dispute(traffic)
         self.party_states.set_parties(heard, PartyStatus.UNMASKED)
@@ -358,6 +379,6 @@ class PartyCohort:
         self.party_states.set_stage("finished", round_number=self.party_states.round)
         online = set(self.transport.online())
         frames = {i: self._build_frame("finish") for i in self._joined & online}
-        for _ in self._responses.request(frames, self.setup):
+        for _ in self._responses.request(frames, self.setup, is_enough=lambda: True):
             pass
         self.party_states.set_stage("finished", round_number=self.party_states.round)

@@ -48,7 +48,12 @@ class Transport(Protocol):
         """Return the parties that can be asked now, ascending."""
 
     def exchange(
-        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
+        self,
+        requests: Mapping[int, bytes],
+        *,
+        timeout_s: float,
+        largest: int = LARGEST_REPLY,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[int, bytes]]:
         """Send every request and yield (party, reply) as replies come.
 
@@ -57,6 +62,7 @@ class Transport(Protocol):
 
         It ends when all have replied or at the deadline. A party without a reply is silent. A later
         reply, or one of more than `largest` bytes, is never yielded. The caller may stop earlier.
+        Once `is_enough()`, a transport need not wait for parties that it cannot reach.
         """
 
 
@@ -87,6 +93,7 @@ def exchange_frames(
     timeout_s: float,
     traffic: Traffic,
     largest: int = LARGEST_REPLY,
+    is_enough: Callable[[], bool] = lambda: False,
 ) -> Iterator[Reply]:
     """Send frames and yield the parties' answers, until all of `needed` answered or the deadline.
 
@@ -108,7 +115,9 @@ def exchange_frames(
     waiting = set(needed)
     began = time.perf_counter()
     requests = LazyMapping(frames, encode_request)
-    replies = transport.exchange(requests, timeout_s=timeout_s, largest=largest)
+    replies = transport.exchange(
+        requests, timeout_s=timeout_s, largest=largest, is_enough=is_enough
+    )
     for index, data in replies:
         if index not in frames:
             continue
@@ -175,12 +184,15 @@ class PartyResponses:
         needed: Collection[int] | None = None,
         *,
         is_permanent: bool = True,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[Reply]:
         """Yield ok answers; note the parties that decline or are silent.
 
         Args:
             is_permanent: whether a refusal holds for the run, unless its reason is transient. A
                 refusal because of a round's survivors is only about that round.
+            is_enough: whether the accepted answers suffice, so that parties that cannot be reached
+                are not awaited.
         """
         expected = set(frames) if needed is None else set(needed)
         heard = set()
@@ -191,6 +203,7 @@ class PartyResponses:
             timeout_s=self.timeout_s,
             traffic=traffic,
             largest=self.largest,
+            is_enough=is_enough,
         ):
             heard.add(reply.party)
             if reply.status is Status.OK:

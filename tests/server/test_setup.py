@@ -51,7 +51,7 @@ class Setting(Scene):
     def online(self):
         return self.transport.online()
 
-    def exchange(self, requests, *, timeout_s, largest):
+    def exchange(self, requests, *, timeout_s, largest, **more):
         replies = dict(self.transport.exchange(requests, timeout_s=timeout_s, largest=largest))
         kind = decode_frame(next(iter(requests.values()))).kind
         yield from (self.tamper(kind, replies) if self.tamper else replies).items()

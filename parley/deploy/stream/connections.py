@@ -86,6 +86,8 @@ class PartyConnection:
         self._messages = 0
         self.silent_since: float | None = None
         """Time of the first heartbeat without an answer; None once any message has come since."""
+        self.checked_at = -math.inf
+        """Time of the last heartbeat."""
 
     def put(self, request: PartyRequest) -> None:
         """Queue a request to be written after those that wait already."""
@@ -271,9 +273,12 @@ class Connections:
         """Find out which connections of these parties are silent, such as those of a machine that
         sleeps.
         """
+        now = time.monotonic()
         for index in indices:
-            if index in self._connections:
-                task = asyncio.ensure_future(self._connections[index].check_heartbeat())
+            line = self._connections.get(index)
+            if line is not None and now - line.checked_at >= _PROBE_S:
+                line.checked_at = now
+                task = asyncio.ensure_future(line.check_heartbeat())
                 self._checks.add(task)
                 task.add_done_callback(self._checks.discard)
 

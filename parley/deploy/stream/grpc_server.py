@@ -224,6 +224,8 @@ def describe_version_difference(
 
 
 _LOOK_S = 0.2
+_PATIENCE = 0.5
+"""Further part of the time until the replies were enough that a lost party may take to return."""
 _MANY_BYTES = 1 << 23
 """Bytes of an exchange's replies after which freed memory is returned to the system."""
 
@@ -248,9 +250,17 @@ class StreamTransport:
         self._stopped = True
 
     def exchange(
-        self, requests: Mapping[int, bytes], *, timeout_s: float, largest: int = LARGEST_REPLY
+        self,
+        requests: Mapping[int, bytes],
+        *,
+        timeout_s: float,
+        largest: int = LARGEST_REPLY,
+        is_enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[tuple[int, bytes]]:
         """Send each party its request and yield (party, reply) on arrival, until the deadline.
+
+        Once the replies are enough, a party that was away from the start is not awaited. One that
+        loses its connection, or answers no heartbeat, has half the time that the others took.
 
         Raises:
             ValueError: a request is for a party that is not in the roster.
@@ -261,7 +271,8 @@ class StreamTransport:
             raise ValueError(f"Expected parties below {count}, got {beyond}.")
         # One queue per exchange, so that a late reply is never taken for one of the next exchange.
         replies = queue.SimpleQueue[tuple[int, bytes]]()
-        until = time.monotonic() + timeout_s
+        began = time.monotonic()
+        until, enough_at = began + timeout_s, None
         asked = {
             index: PartyRequest(
                 number=self._port.create_number(),
@@ -274,6 +285,7 @@ class StreamTransport:
             if index in requests
         }
         attendance = self._port.connections
+        there = attendance.list_online()
         waiting, received = set(asked), 0
         if asked:
             self._port.post(attendance.send_requests, asked)
@@ -290,6 +302,13 @@ class StreamTransport:
                     waiting &= attendance.list_online(away_s=self._away_s)
                     if left <= 0:
                         return
+                    if is_enough():
+                        now = time.monotonic()
+                        enough_at = enough_at or now
+                        waiting &= there | attendance.list_online()
+                        if now - enough_at >= _PATIENCE * (enough_at - began):
+                            self._port.post(attendance.check_heartbeats, tuple(waiting))
+                            waiting &= attendance.list_online()
                     continue
                 if index in waiting:
                     waiting.discard(index)

@@ -43,8 +43,8 @@ ALL = (5, 0, 0, 5)
 @pytest.mark.parametrize(
     ("overrides", "lost", "expected"),
     [
-        # Its shares of round 2 were lost with its vector of round 1.
-        ((), ("round", 2, 1), [(4, 0, 1, 4), (4, 0, 1, 4), ALL]),
+        # Its shares of round 2 were lost with its vector of round 1. It repeats them in time.
+        ((), ("round", 2, 1), [(4, 0, 1, 4), ALL, ALL]),
         ((), ("survivors", 2, 1), [(4, 0, 1, 5), ALL, ALL]),
         ((), ("confirmations", 2, 1), [(4, 0, 1, 5), ALL, ALL]),
         # Who cannot spare one tries the round again with all.
@@ -114,7 +114,7 @@ class Tampering(InProcessTransport):
         super().__init__(folders)
         self.change = change
 
-    def exchange(self, requests, *, timeout_s, largest):
+    def exchange(self, requests, *, timeout_s, largest, **more):
         kinds = {index: decode_frame(request).kind for index, request in requests.items()}
         for index, reply in super().exchange(requests, timeout_s=timeout_s, largest=largest):
             yield index, self.change(kinds[index], index, reply)

@@ -34,7 +34,7 @@ class Fake:
     def online(self):
         return tuple(range(len(self.facts)))
 
-    def exchange(self, requests, *, timeout_s, largest):
+    def exchange(self, requests, *, timeout_s, largest, **more):
         for i in requests:
             yield i, encode_frame(build_response({"party": i, **self.facts[i]}))
 

@@ -380,3 +380,46 @@ def test_a_server_that_ends_and_comes_back_finds_its_parties_again(world):
     again = world.open()
     until(lambda: again.online() == (0,), timeout_s=10)
     assert dict(again.exchange({0: b"a"}, timeout_s=5)) == {0: b"answer to a"}
+
+
+def test_a_frozen_party_is_not_awaited_once_the_replies_are_enough(world):
+    transport = world.open()
+    frozen = attended(world, transport, 0)  # its connection is open, and nobody reads it
+    world.attend(1, echo)
+    until(lambda: transport.online() == (0, 1))
+    seen = set()
+    for party, _ in transport.exchange(
+        dict.fromkeys(range(2), b"a"), timeout_s=60, is_enough=lambda: bool(seen)
+    ):
+        seen.add(party)
+    assert seen == {1}
+    assert world.ports[-1].connections.list_online() == {1}
+    (heartbeat,) = split_into_chunks(grpc_options.HEARTBEAT, b"")
+    frozen.send(heartbeat)  # it wakes up
+    until(lambda: world.ports[-1].connections.list_online() == {0, 1})
+    frozen.close()
+
+
+def test_a_slow_party_that_answers_heartbeats_is_awaited(world):
+    transport, seen, over = world.open(), set(), threading.Event()
+
+    def slow(request):
+        over.wait(10)
+        return echo(request)
+
+    world.attend(0, slow)
+    world.attend(1, echo)
+    until(lambda: transport.online() == (0, 1))
+    checks = []
+
+    def is_enough():
+        checks.append(1)
+        if len(checks) == 20:  # two heartbeats later
+            over.set()
+        return bool(seen)
+
+    for party, _ in transport.exchange(
+        dict.fromkeys(range(2), b"a"), timeout_s=60, is_enough=is_enough
+    ):
+        seen.add(party)
+    assert seen == {0, 1}
