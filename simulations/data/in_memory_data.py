@@ -68,6 +68,7 @@ def build_in_memory_data(
     known = named if isinstance(named, Schema) or named is None else load_schema(named)
     if known is not None and label is not None:
         raise SchemaError("Expected label without a schema, which names it, got both.")
+    label = None if label is None else str(label)  # pandas names columns by numbers, too
     parts: list[Any] = [data]
     if isinstance(data, str | Path):
         parts = list(find_party_files(str(data)))

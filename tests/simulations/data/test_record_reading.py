@@ -114,3 +114,13 @@ def test_nullable_whole_numbers_of_pandas_keep_their_digits():
     codes[0] = pd.NA
     schema = given(pd.DataFrame({"a": X[:, 0], "code": codes, "out": OUT})).schema
     assert schema.columns["code"].texts == ["900000000000207008", "900000000000207009"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_label_may_be_named_as_a_frames_column_is_also_by_a_number() -> None:
+    rng = np.random.default_rng(0)
+    columns = {0: rng.normal(size=60), ("x", 1): rng.normal(size=60)}
+    for label in (2, ("x", 2)):
+        frame = {**columns, label: rng.choice(["no", "yes"], 60)}
+        given = build_in_memory_data(load_job(), frame, label=label)
+        assert given.schema.label.positive == "yes"
