@@ -355,6 +355,18 @@ def test_data_of_an_app_need_unit_party_and_are_identified_by_their_bytes(tmp_pa
         assert declined.value.reason is Reason.DATA_UNREADABLE
 
 
+def test_flowers_telemetry_is_off_where_an_app_is_called(monkeypatch) -> None:
+    """In a process that imports Flower only for the app; importing it would else turn it on."""
+    monkeypatch.delenv("FLWR_TELEMETRY_ENABLED", raising=False)
+    code = (
+        "import parley.client.algorithms.flower.client_app_adapter\n"
+        "from flwr.supercore.telemetry import FLWR_TELEMETRY_ENABLED\n"
+        "print(FLWR_TELEMETRY_ENABLED)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["0"]
+
+
 def test_a_job_without_an_app_does_not_import_flower(tmp_path: Path) -> None:
     """The registry names the algorithm, and only a process that calls an app imports Flower."""
     code = (
