@@ -123,4 +123,4 @@ def test_a_label_may_be_named_as_a_frames_column_is_also_by_a_number() -> None:
     for label in (2, ("x", 2)):
         frame = {**columns, label: rng.choice(["no", "yes"], 60)}
         given = build_in_memory_data(load_job(), frame, label=label)
-        assert given.schema.label.positive == "yes"
+        assert given.schema.label.positive == ("yes",)
