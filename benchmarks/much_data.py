@@ -96,7 +96,7 @@ def read(path: Path) -> None:
     schema = load_schema(path.parent / "data.schema.toml").unscaled
     if path.suffix == ".parquet":
         schema = schema.model_copy(update={"file": FileFormat(format="parquet")})
-    print(f"{len(read_records(path, schema, 'logistic'))} records", file=sys.stderr)
+    print(f"{len(read_records(path, schema, 'logistic', sparse=True))} records", file=sys.stderr)
 
 
 class Phases:

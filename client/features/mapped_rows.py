@@ -12,16 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from parley.client.data.record_chunks import map_chunks
+from parley.client.data.record_chunks import compute_byte_ranges, map_chunks
 from parley.client.data.schema import Schema
 from parley.client.data.sparse_rows import FeatureRows, allocate_rows
 from parley.client.features.base import FeatureMap
 from parley.client.features.row_preparation import build_prepared_rows
 from parley.client.models.clipping import zero_broken_rows
 from parley.client.models.row_quantization import prepare_rows
-
-_PIECE = 512
-"""Rows prepared at a time, so that they stay in cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +72,7 @@ def prepare_raw_rows(
         own = np.asarray(raw[chosen[begin:end]])
         rows[begin:end] = prepare_rows(own, intercept=intercept)
 
-    map_chunks(fill, [(at, min(at + _PIECE, count)) for at in range(0, count, _PIECE)])
+    map_chunks(fill, compute_byte_ranges(count, 8 * width))
     return rows
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from itertools import starmap
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from parley.client.data.record_chunks import compute_byte_ranges
 from parley.client.data.schema import Schema
 from parley.client.data.sparse_rows import FeatureRows
 from parley.client.features.base import BoundFeatureMap, FeatureMap
@@ -61,9 +63,6 @@ def load_or_compute(
     return features
 
 
-_PIECE = 512
-"""Rows prepared at a time, so that they stay in cache."""
-
 _COLUMNS = 2
 """Columns of all rows that are reordered at a time."""
 
@@ -86,8 +85,7 @@ def build_prepared_rows(
         return _prepare_in_place(buffer[:, : raw.shape[1] + intercept], raw, intercept, order)
     chosen = np.arange(len(raw)) if order is None else order
     rows = np.empty((len(chosen), raw.shape[1] + intercept), raw.dtype)
-    for begin in range(0, len(chosen), _PIECE):
-        piece = slice(begin, begin + _PIECE)
+    for piece in starmap(slice, compute_byte_ranges(len(chosen), 8 * raw.shape[1])):
         rows[piece] = prepare_rows(raw[chosen[piece]], intercept=intercept)
     return rows
 
@@ -98,8 +96,7 @@ def _prepare_in_place(
     intercept: bool,
     order: NDArray[np.int64] | None,
 ) -> NDArray[np.floating[Any]]:
-    for begin in range(0, len(raw), _PIECE):
-        piece = slice(begin, begin + _PIECE)
+    for piece in starmap(slice, compute_byte_ranges(len(raw), 8 * raw.shape[1])):
         rows[piece] = prepare_rows(raw[piece], intercept=intercept)  # a new array
     if order is None:
         return rows

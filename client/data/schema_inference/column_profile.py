@@ -45,6 +45,9 @@ _NINES = r"-9+|99+"
 _ODD_SHARE = 0.01
 _MAX_WORDS, _MIN_NUMBERS = 3, 10
 
+_FIRST = 1000
+"""Number of cells that are looked at first."""
+
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 
 
@@ -138,6 +141,12 @@ def _normalize_points(decimal: str) -> pl.Expr:
 def drop_missing(values: pl.Series) -> pl.Series:
     """Return the values that are not null, without a copy if all are."""
     return values.drop_nulls() if values.null_count() else values
+
+
+def count_distinct(values: pl.Series, enough: int) -> int:
+    """Return the number of different values, or some number from `enough` on."""
+    first = values.head(_FIRST).n_unique()
+    return first if first >= enough or len(values) <= _FIRST else values.n_unique()
 
 
 def read_column_profile(

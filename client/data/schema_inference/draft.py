@@ -40,6 +40,7 @@ from parley.client.data.schema_inference.column_profile import (
     ColumnProfile,
     TextCells,
     are_whole,
+    count_distinct,
     drop_missing,
     find_decimal_mark,
     find_missing_mark,
@@ -482,7 +483,7 @@ class _ColumnReader:
                 )
         mark_of_none = find_missing_mark(present)
         numbers = present if mark_of_none is None else present.filter(present != mark_of_none)
-        distinct = numbers.n_unique()
+        distinct = count_distinct(numbers, _MAX_CODES + 1)
         if not (
             entry["kind"] == "numeric"
             and 2 <= distinct <= _MAX_CODES
@@ -553,7 +554,7 @@ def _build_column_entry(  # noqa: PLR0911 - one a kind of column
     name: str, series: pl.Series, missing_count: int, max_categories: int, sizes: Sequence[int]
 ) -> tuple[Entry, str]:
     present = drop_missing(series)
-    distinct = present.n_unique()
+    distinct = count_distinct(present, _LEAST_IDENTIFIERS)
     if distinct < 2:
         if distinct and missing_count and len(series) - missing_count >= MIN_RECORDS:
             entry = {"kind": "categorical", "categories": _sort_values(series), "other": True}

@@ -42,6 +42,8 @@ def has_only_codes(texts: pl.Series) -> bool:
     # Most columns are decided by their first cell.
     if not len(texts) or not re.fullmatch(r"[+-]?\d+", texts[0]):
         return False
+    if not texts.str.contains(f"{_LEADING_ZEROS}|{LONG_CODE}").any():
+        return False
     for code, digits in ((_LEADING_ZEROS, r"^\d+$"), (LONG_CODE, r"^[+-]?\d+$")):
         if bool(texts.str.contains(code).any()) and bool(texts.str.contains(digits).all()):
             return True
