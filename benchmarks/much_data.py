@@ -92,11 +92,15 @@ def read(path: Path) -> None:
     """Read all records."""
     from parley.client.data.record_files import read_records
     from parley.client.data.schema import FileFormat, load_schema
+    from parley.client.data.sparse_rows import RowStorage
 
     schema = load_schema(path.parent / "data.schema.toml").unscaled
     if path.suffix == ".parquet":
         schema = schema.model_copy(update={"file": FileFormat(format="parquet")})
-    print(f"{len(read_records(path, schema, 'logistic', sparse=True))} records", file=sys.stderr)
+    storage = RowStorage(max_entries=schema.max_entries)
+    print(
+        f"{len(read_records(path, schema, 'logistic', storage=storage))} records", file=sys.stderr
+    )
 
 
 class Phases:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ from parley.client.data.schema import Schema, check_label
 from parley.client.data.table_digest import compute_row_order, digest_table, encode_cells
 from parley.client.data.table_readers import read_tables
 
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import RowStorage
+
 
 def read_records(
     paths: Source | Sequence[Source],
@@ -33,7 +36,7 @@ def read_records(
     sample: int | None = None,
     rng: np.random.Generator | None = None,
     division: Division | None = None,
-    sparse: bool = False,
+    storage: RowStorage | None = None,
 ) -> Records:
     """Read the records of one file, or of several files one after another.
 
@@ -43,7 +46,7 @@ def read_records(
             rows of a query are ordered by their contents, in whatever order the database sends
             them.
         division: the division into blocks, and the blocks that are read.
-        sparse: whether many records may be stored sparse.
+        storage: of rows that may be sparse; None: they are dense.
 
     Raises:
         DataError: the data do not fit the schema. It names file, line or row, column, what was
@@ -65,14 +68,6 @@ def read_records(
     ties: list[NDArray[np.uint64]] = []
     drawn_from: list[RawTable] = []
     parts: list[Records] = []
-    max_entries = schema.max_entries if sparse else None
-    encode = partial(
-        encode_records,
-        schema=schema,
-        model_kind=model_kind,
-        group_column=group_column,
-        sparse=sparse and 3 * schema.max_entries <= schema.dimension,
-    )
     try:
         for path in several:
             for labelled_table in _read_labelled_tables(
@@ -86,7 +81,7 @@ def read_records(
                 if group_column is not None and isinstance(path, SqlQuery):
                     ties.append(encode_cells(table, group_column))
                 if sample is None:
-                    parts.append(encode(table))
+                    parts.append(encode_records(table, schema, model_kind, group_column, storage))
                 else:
                     drawn_from.append(table)
         if division is not None and not (parts or drawn_from):
@@ -94,8 +89,11 @@ def read_records(
         order = compute_row_order(digests, ties) if isinstance(several[0], SqlQuery) else None
         if sample is not None:
             order, sampled_tables = _draw(drawn_from, sample, rng, order)
-            parts = [encode(table) for table in sampled_tables]
-        joined = join_records(parts, order, max_entries=max_entries)
+            parts = [
+                encode_records(table, schema, model_kind, group_column, storage)
+                for table in sampled_tables
+            ]
+        joined = join_records(parts, order, storage)
         return replace(joined, contents=sum_contents(contents))
     except MemoryError as error:
         raise DataError(

@@ -38,7 +38,7 @@ from parley.client.data.schema import FeatureColumn, Schema, check_label
 from parley.client.data.table_building import build_table
 
 if TYPE_CHECKING:
-    from parley.client.data.sparse_rows import FeatureRows
+    from parley.client.data.sparse_rows import FeatureRows, RowStorage
 
 _CHUNK_ROWS = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""
@@ -109,14 +109,13 @@ def build_records(
 def join_records(
     parts: list[Records],
     order: NDArray[np.int64] | None = None,
-    *,
-    max_entries: int | None = None,
+    storage: RowStorage | None = None,
 ) -> Records:
     """Join the records of all parts. Each part is freed once copied, to save memory.
 
     Args:
         order: `[N]` index of the record at each position; None: as they came.
-        max_entries: k, if rows may be sparse; None: they are dense.
+        storage: of rows that may be sparse; None: they are dense.
     """
     if len(parts) == 1 and order is None and isinstance(parts[0].features, np.ndarray):
         return parts[0]
@@ -126,13 +125,8 @@ def join_records(
     clamped = {
         name: sum(p.clamped.get(name, 0) for p in parts) for p in parts for name in p.clamped
     }
-    features: FeatureRows
-    if max_entries is None:
-        features = np.empty((len(labels), len(names)))
-    else:
-        from parley.client.data.sparse_rows import allocate_rows  # noqa: PLC0415 - a party needs no sparse rows
-
-        features = allocate_rows(len(labels), width=len(names), max_entries=max_entries)
+    shape = len(labels), len(names)
+    features = np.empty(shape) if storage is None else storage.allocate(*shape)
     positions = None if order is None else np.argsort(order)
     end = len(labels)
     while parts:
@@ -205,23 +199,12 @@ def encode_records(
     schema: Schema,
     model_kind: str,
     group_column: str | None,
-    *,
-    sparse: bool = False,
+    storage: RowStorage | None = None,
 ) -> Records:
-    """Return the records of a table, their features and labels encoded.
-
-    Args:
-        sparse: whether features are stored sparse.
-    """
-    dense, clamped = encode_features(table, schema)
-    features: FeatureRows = dense
-    if sparse:
-        from parley.client.data.sparse_rows import SparseRows  # noqa: PLC0415 - a party needs no sparse rows
-
-        features = SparseRows.allocate(*dense.shape, max_entries=schema.max_entries)
-        features[:] = dense
+    """Return the records of a table, their features and labels encoded."""
+    features, clamped = encode_features(table, schema)
     return Records(
-        features=features,
+        features=features if storage is None else storage.pack(features),
         labels=LABEL_READERS[model_kind](table, schema),
         feature_names=schema.feature_names,
         groups=None if group_column is None else read_group_texts(table, group_column),

@@ -161,23 +161,26 @@ FeatureRows = NDArray[np.floating[Any]] | SparseRows
 """`[N, p]` rows, dense or sparse."""
 
 
-def is_small_if_sparse(width: int, max_entries: int | None) -> bool:
-    """Return whether sparse rows take less than about half of the dense ones' memory."""
-    return max_entries is not None and 3 * max_entries <= width
+@dataclass(frozen=True, kw_only=True)
+class RowStorage:
+    """Storage of rows of which at most `max_entries` entries are not zero."""
 
+    max_entries: int
 
-def allocate_rows(
-    rows: int, *, width: int, max_entries: int | None, dtype: DTypeLike = np.float64
-) -> FeatureRows:
-    """Return memory for rows: sparse if there are many, and if that is small.
+    def _is_small(self, width: int) -> bool:
+        """Return whether sparse rows take less than about half of the dense ones' memory."""
+        return 3 * self.max_entries <= width
 
-    Args:
-        max_entries: k; None: dense.
-    """
-    if (
-        max_entries is not None
-        and is_small_if_sparse(width, max_entries)
-        and rows * width >= MIN_DENSE_ENTRIES
-    ):
-        return SparseRows.allocate(rows, width, max_entries=max_entries, dtype=dtype)
-    return np.empty((rows, width), dtype)
+    def allocate(self, rows: int, width: int, *, dtype: DTypeLike = np.float64) -> FeatureRows:
+        """Return memory for rows: sparse if there are many, and if that is small."""
+        if self._is_small(width) and rows * width >= MIN_DENSE_ENTRIES:
+            return SparseRows.allocate(rows, width, max_entries=self.max_entries, dtype=dtype)
+        return np.empty((rows, width), dtype)
+
+    def pack(self, dense: NDArray[np.float64]) -> FeatureRows:
+        """Return a part of the rows, sparse if that is small."""
+        if not self._is_small(dense.shape[1]):
+            return dense
+        packed = SparseRows.allocate(*dense.shape, max_entries=self.max_entries)
+        packed[:] = dense
+        return packed

@@ -1,6 +1,6 @@
 """`MappedRows`: rows that are computed from cells when they are read, to save memory.
 
-`prepare_raw_rows` prepares them, or rows in memory, for a simulation: sparse if they are many.
+`prepare_raw_rows` prepares them, or sparse rows, for a simulation.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from parley.client.data.record_chunks import compute_byte_ranges, map_chunks
 from parley.client.data.schema import Schema
-from parley.client.data.sparse_rows import FeatureRows, allocate_rows
+from parley.client.data.sparse_rows import FeatureRows, RowStorage, SparseRows
 from parley.client.features.base import FeatureMap
-from parley.client.features.row_preparation import build_prepared_rows
 from parley.client.models.clipping import zero_broken_rows
 from parley.client.models.row_quantization import prepare_rows
 
@@ -55,18 +54,13 @@ RawRows = FeatureRows | MappedRows
 
 
 def prepare_raw_rows(
-    raw: RawRows,
-    *,
-    intercept: bool,
-    order: NDArray[np.int64] | None = None,
-    buffer: NDArray[np.floating[Any]] | None = None,
+    raw: SparseRows | MappedRows, *, intercept: bool, order: NDArray[np.int64] | None = None
 ) -> FeatureRows:
     """Build prepared rows as `build_prepared_rows` does, sparse if many rows have few entries."""
-    if isinstance(raw, np.ndarray):
-        return build_prepared_rows(raw, intercept=intercept, order=order, buffer=buffer)
     chosen = np.arange(len(raw)) if order is None else order
-    count, width, most = len(chosen), raw.shape[1] + intercept, raw.max_entries + intercept
-    rows = allocate_rows(count, width=width, max_entries=most, dtype=raw.dtype)
+    count, width = len(chosen), raw.shape[1] + intercept
+    storage = RowStorage(max_entries=raw.max_entries + intercept)
+    rows = storage.allocate(count, width, dtype=raw.dtype)
 
     def fill(begin: int, end: int) -> None:
         own = np.asarray(raw[chosen[begin:end]])
@@ -76,8 +70,21 @@ def prepare_raw_rows(
     return rows
 
 
-def map_when_read(features: FeatureMap, schema: Schema, cells: FeatureRows) -> MappedRows | None:
-    """Return rows that are mapped a piece at a time; None if the map has no bound on entries."""
+def map_when_read(
+    features: FeatureMap | None, schema: Schema, cells: FeatureRows
+) -> MappedRows | None:
+    """Return rows that are mapped a piece at a time; None if the map has no bound on entries.
+
+    Without a map, cells are scaled.
+    """
+    if features is None:
+        return MappedRows(
+            cells=cells,
+            width=cells.shape[1],
+            max_entries=schema.max_entries,
+            dtype=cells.dtype,
+            compute=schema.scale_rows,
+        )
     made = features.bind(schema)
     if made.max_entries is None:
         return None

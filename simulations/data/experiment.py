@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,7 @@ from parley.client.data.records import Records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError
-from parley.client.features.mapped_rows import MappedRows, RawRows, map_when_read, prepare_raw_rows
-from parley.client.features.row_preparation import compute_features
+from parley.client.features.row_preparation import build_prepared_rows, compute_features
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
@@ -40,8 +39,15 @@ from parley.simulations.data.record_reading import InMemoryData, read_sources, r
 from parley.simulations.data.row_cache import load_cached_data
 from parley.simulations.data.simulated_world import Experiment, StatisticExperiment
 
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
+    from parley.client.features.mapped_rows import RawRows
+
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
 """Environment variable: a folder in which simulations cache features; unset: no cache."""
+
+_MANY_ROWS = 1 << 12
+"""Number of records from which on features are computed a piece at a time."""
 
 _SPLIT_STREAM = 1
 """Separates the draw and split from any other use of the same seed."""
@@ -87,14 +93,14 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
     held = read_test(job, classes) if job.data.test_source else None
     intercept = job.model.has_intercept
     if held is None:
-        test_rows = prepare_raw_rows(raw, intercept=intercept, order=test)
+        test_rows = _prepare_rows(raw, intercept=intercept, order=test)
     else:
-        test_rows = prepare_raw_rows(_compute_test_rows(asked, features, held), intercept=intercept)
+        test_rows = _prepare_rows(_compute_test_rows(asked, features, held), intercept=intercept)
     order = np.concatenate(parties)
     del parties  # Some hundred MiB for a million parties.
     room = None if features else records.buffer
     return PreparedData(
-        rows=prepare_raw_rows(raw, intercept=intercept, order=order, buffer=room),
+        rows=_prepare_rows(raw, intercept=intercept, order=order, buffer=room),
         labels=records.labels[order],
         test_rows=test_rows,
         test_labels=records.labels[test] if held is None else held.labels,
@@ -221,30 +227,41 @@ def _compute_rows(
 ) -> RawRows:
     """Return `[N, p]` the raw rows: cells, or features of the chosen map."""
     cells = records.features
-    if features is None:
-        if not job.model.is_feature_map_open:
-            return cells
-        # If a rule might have chosen a map, rows are scaled only now.
-        if isinstance(cells, np.ndarray):
-            return schema.scale_rows(np.asarray(cells, np.float64))
-        return MappedRows(
-            cells=cells,
-            width=cells.width,
-            max_entries=cells.max_entries,
-            dtype=cells.dtype,
-            compute=schema.scale_rows,
-        )
     place = os.environ.get(FEATURE_CACHE)
     # A draw of some records is useless to another draw.
     folder = Path(place) if place and not job.data.records else None
     try:
-        if folder is None and job.model.learns == "linear":
-            mapped = map_when_read(features, schema, cells)
-            if mapped is not None:
+        if features is None:
+            if not job.model.is_feature_map_open:
+                return cells
+            # If a rule might have chosen a map, rows are scaled only now.
+            if isinstance(cells, np.ndarray):
+                return schema.scale_rows(np.asarray(cells, np.float64))
+        if job.model.learns == "linear" and folder is None and len(cells) >= _MANY_ROWS:
+            from parley.client.features.mapped_rows import map_when_read  # noqa: PLC0415 - most jobs have few records
+
+            if (mapped := map_when_read(features, schema, cells)) is not None:
                 return mapped
+        if features is None:
+            return schema.scale_rows(np.asarray(cells, np.float64))
         return compute_features(features, schema, cells, fingerprint=fingerprint, folder=folder)
     except FeatureError as error:
         raise JobError(str(error)) from error
+
+
+def _prepare_rows(
+    raw: RawRows,
+    *,
+    intercept: bool,
+    order: NDArray[np.int64] | None = None,
+    buffer: NDArray[np.floating[Any]] | None = None,
+) -> FeatureRows:
+    """Build prepared rows, as `build_prepared_rows` does; sparse if they are many."""
+    if isinstance(raw, np.ndarray):
+        return build_prepared_rows(raw, intercept=intercept, order=order, buffer=buffer)
+    from parley.client.features.mapped_rows import prepare_raw_rows  # noqa: PLC0415 - most jobs have few records
+
+    return prepare_raw_rows(raw, intercept=intercept, order=order)
 
 
 def _compute_test_rows(job: Job, features: FeatureMap | None, held_out: Records) -> RawRows:

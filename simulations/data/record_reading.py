@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -35,7 +36,11 @@ from parley.simulations.data.public_shape import (
     load_test_schema,
 )
 
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import RowStorage
+
 _READ = "parley.client.data.record_files:read_records"
+_STORAGE = "parley.client.data.sparse_rows:RowStorage"
 """Imported only for a source that is not bundled."""
 
 MEMORY = ("memory", "memory-*")
@@ -110,9 +115,9 @@ def _join_parties(
     """Return the records of one file per party."""
     kind = job.label_kind(schema.classes)
     divided = build_division(job)
-    sparse = _may_be_sparse(job)
+    storage = _build_storage(job, schema)
     parts = [
-        load_attribute(_READ)(source, schema, kind, division=divided, sparse=sparse)
+        load_attribute(_READ)(source, schema, kind, division=divided, storage=storage)
         for source in sources
     ]
     if len(parts) != job.parties.count:
@@ -122,13 +127,16 @@ def _join_parties(
         )
     sizes = [len(part) for part in parts]
     contents = sum_contents([part.contents for part in parts if part.contents])
-    joined = join_records(parts, max_entries=schema.max_entries if sparse else None)
+    joined = join_records(parts, None, storage)
     return replace(joined, contents=contents), schema.classes, sizes
 
 
-def _may_be_sparse(job: Job) -> bool:
-    """Return whether many records may be stored sparse: only sums over them are computed."""
-    return job.model.learns == "linear"
+def _build_storage(job: Job, schema: Schema) -> RowStorage | None:
+    """Return the storage of rows that may be sparse; None if not only sums over them are needed."""
+    if job.model.learns != "linear":
+        return None
+    storage: RowStorage = load_attribute(_STORAGE)(max_entries=schema.max_entries)
+    return storage
 
 
 def _sample_records(
@@ -150,7 +158,7 @@ def _sample_records(
             sample=sample,
             rng=rng,
             division=build_division(job),
-            sparse=_may_be_sparse(job),
+            storage=_build_storage(job, schema),
         )
     except (DataError, SchemaError):
         raise
@@ -176,7 +184,7 @@ def read_test(job: Job, classes: int) -> Records:
     schema = load_test_schema(job, classes)
     own = _get_cell_schema(job, schema)
     records: Records = load_attribute(_READ)(
-        job.data.test_source, own, job.label_kind(schema.classes), sparse=_may_be_sparse(job)
+        job.data.test_source, own, job.label_kind(schema.classes), storage=_build_storage(job, own)
     )
     return records
 

@@ -74,6 +74,7 @@ def test_a_seeded_run_is_the_same_with_sparse_rows(tmp_path, monkeypatch, settin
     dense, kind = run(tmp_path, *settings)
     assert kind is np.ndarray
     monkeypatch.setattr(sparse_rows, "MIN_DENSE_ENTRIES", 1)
+    monkeypatch.setattr("parley.simulations.data.experiment._MANY_ROWS", 1)
     sparse, kind = run(tmp_path, *settings)
     assert kind is SparseRows
     assert sparse.theta.tobytes() == dense.theta.tobytes()
