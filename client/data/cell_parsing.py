@@ -142,9 +142,8 @@ def _read_texts(table: RawTable, name: str, *, listed: Sequence[str] = ()) -> pl
         canonicalize = partial(_canonicalize_present, table, listed=listed)
         return map_distinct(series, canonicalize, pl.String)
     if dtype.is_float():
-        series = (
-            series.fill_nan(None) + 0.0
-        )  # −0 becomes 0: a cell's text must not depend on other cells
+        # −0 becomes 0: a cell's text must not depend on other cells.
+        series = series.fill_nan(None) + 0.0
     elif dtype == pl.Boolean:
         series = series.replace_strict({True: "true", False: "false"}, return_dtype=pl.String)
     known = dtype in (pl.String, pl.Categorical, pl.Enum, pl.Boolean, pl.Null)

@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.block_selection import select_blocks
 from parley.client.data.budget_blocks import Division
-from parley.client.data.cell_parsing import (
-    select_labelled,
-)
+from parley.client.data.cell_parsing import select_labelled
 from parley.client.data.content_digest import ContentDigest, sum_contents
 from parley.client.data.data_error import DataError, NoRecords
 from parley.client.data.data_sources import Source, SqlQuery, get_source_name

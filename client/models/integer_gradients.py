@@ -256,16 +256,14 @@ class _GradientSums:
     def compute_margins(self, x: Any, own: Any) -> Real:
         """Return `[n]` or `[n, K]` margins."""
         one = self.model.loss.outputs == 1
-        theta = self.theta[0]
-        if len(self.theta) > 1:
-            if isinstance(x, np.ndarray):
-                several: Real = np.vecdot(x[:, None], self.theta[own])
-                return several[:, 0] if one else several
-            theta = self.theta[own][0]
-        if not isinstance(x, np.ndarray):
-            return np.asarray(x @ (theta[0] if one else theta.T))
+        if len(self.theta) > 1 and isinstance(x, np.ndarray):
+            several: Real = np.vecdot(x[:, None], self.theta[own])
+            return several[:, 0] if one else several
+        theta = self.theta[own][0] if len(self.theta) > 1 else self.theta[0]
         # Measured: one dot product per row streams fresh memory twice as fast as a matrix product.
-        return np.asarray(np.vecdot(x, theta[0]) if one else x @ theta.T)
+        if one and isinstance(x, np.ndarray):
+            return np.asarray(np.vecdot(x, theta[0]))
+        return np.asarray(x @ (theta[0] if one else theta.T))
 
     @cached_property
     def scale(self) -> Real:
