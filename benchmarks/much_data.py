@@ -3,6 +3,7 @@
     python benchmarks/much_data.py                          # 2 million rows of 30 columns
     python benchmarks/much_data.py --rows 200000 --folder /tmp/much
     python benchmarks/much_data.py --wide 50000             # a schema of 50,000 columns
+    python benchmarks/much_data.py --parameters 1000000     # three rounds of a softmax model
 
 The table has numbers, whole numbers with a long tail, categories and a label of two values. It is
 written as CSV and as Parquet by the same seed. Every step runs in its own process, so that its peak
@@ -128,19 +129,21 @@ class Phases:
 
 def run(folder: Path) -> list[dict[str, object]]:
     """Run the default job and return its phases."""
+    return run_job(
+        f"data.source={folder / 'data.csv'}",
+        f"data.schema={folder / 'data.schema.toml'}",
+        "privacy.delta=1e-7",
+    )
+
+
+def run_job(*settings: str) -> list[dict[str, object]]:
+    """Run a job and return its phases."""
     from parley.server.jobs.job_file import load_job
     from parley.simulations.engine.fast_engine import simulate
 
     phases = Phases()
-    job = load_job(
-        overrides=[
-            f"data.source={folder / 'data.csv'}",
-            f"data.schema={folder / 'data.schema.toml'}",
-            "privacy.delta=1e-7",
-        ]
-    )
     with tempfile.TemporaryDirectory() as out:
-        done = simulate(job, out=Path(out) / "run", observer=phases)
+        done = simulate(load_job(overrides=settings), out=Path(out) / "run", observer=phases)
     phases.stage("end")
     print(f"accuracy {done.summary.accuracy}", file=sys.stderr)
     return phases.rows
@@ -173,6 +176,40 @@ def fit(folder: Path) -> None:
     print(f"accuracy {model.score(table.filter(~train), labels[~train])}", file=sys.stderr)
 
 
+def write_images(folder: Path, parameters: int) -> None:
+    """Write images.npz of 100 records for a model of ten classes, and their schema."""
+    import numpy as np
+
+    rng, shape = np.random.default_rng(7), (100, parameters // 10)
+    values = rng.uniform(-0.1, 0.1, shape).astype(np.float32)
+    np.savez(folder / "images.npz", x=values, y=rng.integers(0, 10, shape[0]))
+    (folder / "images.schema.toml").write_text(
+        f"""
+        [columns]
+        x = {{ kind = "array", shape = [{shape[1]}], range = [-1, 1] }}
+        y = {{ kind = "label", classes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] }}
+        """
+    )
+
+
+def run_images(folder: Path) -> list[dict[str, object]]:
+    """Run three masked rounds of ten parties and return the phases."""
+    return run_job(
+        f"data.source={folder / 'images.npz'}",
+        f"data.schema={folder / 'images.schema.toml'}",
+        "data.test-fraction=0",
+        "model.kind=softmax",
+        "model.features=none",
+        "model.intercept=false",
+        "parties.count=10",
+        "algorithm.rounds=3",
+        "secure-aggregation.backend=masked",
+        "privacy.epsilon=8",
+        "privacy.delta=1e-3",
+        "run.baseline=false",
+    )
+
+
 def measure(step: str, folder: Path) -> None:
     """Take one step in this process and print its figures."""
     began, rows = time.perf_counter(), []
@@ -182,6 +219,8 @@ def measure(step: str, folder: Path) -> None:
         infer(folder / "wide.csv")
     elif step == "run":
         rows = run(folder)
+    elif step == "images":
+        rows = run_images(folder)
     elif step == "scikit-learn":
         fit(folder)
     else:
@@ -196,12 +235,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--wide", type=int, default=0, help="columns; only `schema infer`")
+    parser.add_argument("--parameters", type=int, default=0, help="only a softmax model")
     parser.add_argument("--folder", type=Path, help="keeps the table for the next call")
     parser.add_argument("--steps", nargs="+", default=STEPS, choices=STEPS)
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one == "table":
         write_table(options.folder, options.rows)
+        return
+    if options.one == "images-table":
+        write_images(options.folder, options.parameters)
         return
     if options.one == "wide-table":
         write_wide_table(options.folder, options.wide)
@@ -214,11 +257,17 @@ def main() -> None:
         folder.mkdir(exist_ok=True)
         # -P: benchmarks/secure_agg.py must not replace the package.
         command = [sys.executable, "-P", __file__, "--folder", str(folder)]
-        command += ["--rows", str(options.rows), "--wide", str(options.wide), "--one"]
-        name = "wide" if options.wide else "data"
-        if not (folder / f"{name}.csv").exists():
-            subprocess.run([*command, "wide-table" if options.wide else "table"], check=True)
-        for step in ("wide",) if options.wide else options.steps:
+        for key in ("rows", "wide", "parameters"):
+            command += [f"--{key}", str(getattr(options, key))]
+        command.append("--one")
+        file, table, steps = "data.csv", "table", options.steps
+        if options.wide:
+            file, table, steps = "wide.csv", "wide-table", ("wide",)
+        elif options.parameters:
+            file, table, steps = "images.npz", "images-table", ("images",)
+        if not (folder / file).exists():
+            subprocess.run([*command, table], check=True)
+        for step in steps:
             done = subprocess.run([*command, step], stdout=subprocess.PIPE, text=True, check=True)
             for row in json.loads(done.stdout):
                 print(
