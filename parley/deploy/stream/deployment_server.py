@@ -29,7 +29,7 @@ from parley.server.statements.model_shortcoming import find_shortcoming
 
 _log = logging.getLogger("parley.server")
 
-# Seconds that a round waits for a party that restarts or reconnects.
+# Seconds that a round waits for a party that restarts or reconnects, if the others are too few.
 _AWAY_S = 30.0
 
 
