@@ -257,12 +257,22 @@ class Network:
             digest=compute_own_file_digest(kind),
             losses=losses,
         )
+        network._check_output_shape(precision)
+        return network
+
+    @property
+    def dimension(self) -> int:
+        """Number of trainable parameters, d."""
+        return len(self.initial)
+
+    def _check_output_shape(self, precision: str) -> None:
+        """Raise NetworkError unless the network returns a score per class for each row."""
         try:
-            shape = network._find_output_shape()
+            shape = self._find_output_shape()
         except NetworkError:
             raise
         except CODE_FAILURES as error:
-            place = kind.rpartition(":")[0]
+            place = self.kind.rpartition(":")[0]
             hint = ""
             if "dtype" in str(error):
                 other = "float64" if precision == "float32" else "float32"
@@ -272,20 +282,14 @@ class Network:
                     "register_buffer."
                 )
             raise NetworkError(
-                f"{kind} cannot take rows of {features} features: "
+                f"{self.kind} cannot take rows of {self.features} features: "
                 f"{describe_failure(error, place)}.{hint}"
             ) from error
-        if shape != (2, classes):
+        if shape != (2, self.classes):
             raise NetworkError(
-                f"Expected scores of shape [2, {classes}] for two rows from {kind}, got "
+                f"Expected scores of shape [2, {self.classes}] for two rows from {self.kind}, got "
                 f"{list(shape)}. A model returns one score per class."
             )
-        return network
-
-    @property
-    def dimension(self) -> int:
-        """Number of trainable parameters, d."""
-        return len(self.initial)
 
     def _find_output_shape(self) -> tuple[int, ...]:
         """Return the output's shape for two rows; check that a second pass, or loss, agrees."""

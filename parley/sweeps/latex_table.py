@@ -1,4 +1,4 @@
-"""Write a sweep's table for a paper: LaTeX with booktabs, a caption that states what was measured.
+r"""Write a sweep's table for a paper: LaTeX with booktabs, a caption that states what was measured.
 
 >>> escape_latex("5_50% & more")
 '5\\_50\\% \\& more'
@@ -181,7 +181,7 @@ def _format_delta(values: Sequence[float]) -> str:
 
 
 def _format_power(value: float) -> str:
-    """Return a number, rounded up, in powers of ten if it is small.
+    r"""Return a number, rounded up, in powers of ten if it is small.
 
     >>> _format_power(1e-5), _format_power(2.43e-5), _format_power(0.001), _format_power(0.0)
     ('10^{-5}', '2.43 \\cdot 10^{-5}', '0.001', '0')

@@ -161,16 +161,16 @@ def fit_axis(low: float, high: float, ends: tuple[float, float]) -> tuple[float,
     return max(round(first * step, places), ends[0]), min(round(last * step, places), ends[1])
 
 
-def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
-    """Return the chart: a panel for each value of `panel`, a line for each series."""
-    panels = list(dict.fromkeys(point["panel"] for point in data.points))
-    series = list(dict.fromkeys(point["series"] for point in data.points))
+def _scale_values(
+    data: ChartData, y_title: str, *, fits: bool
+) -> tuple[list[dict[str, Any]], str, dict[str, Any]]:
+    """Return the points with visible intervals, the title of y and its scale."""
     values = [point["mean"] for point in data.points]
     share, title = None, y_title
     if data.ends:
         seen = [*values, *(line["mean"] for line in data.lines)]
         share = fit_axis(min(seen), max(seen), data.ends)
-        title += f"; axis from {share[0]:g}" if share[0] and not look.fits else ""
+        title += f"; axis from {share[0]:g}" if share[0] and not fits else ""
     spread = share is None and min(values) > 0 and max(values) / min(values) >= _DECADES
     floor = min(values) / 2 if spread else -float("inf")
     drawn = [{**point, "low": max(point["low"], floor)} for point in data.points]
@@ -181,6 +181,14 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
         if spread
         else {"zero": True}
     )
+    return drawn, title, y_scale
+
+
+def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
+    """Return the chart: a panel for each value of `panel`, a line for each series."""
+    panels = list(dict.fromkeys(point["panel"] for point in data.points))
+    series = list(dict.fromkeys(point["series"] for point in data.points))
+    drawn, title, y_scale = _scale_values(data, y_title, fits=look.fits)
     xs = [point["x"] for point in data.points]
     wide = min(xs) > 0 and max(xs) / min(xs) >= 10
     x = build_quantitative(
@@ -205,7 +213,7 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
     shape = build_nominal("series", title=None, sort=series, scale={"domain": series}, legend=marks)
     solid: list[Spec] = [{}]
     dashes = [{"strokeDash": dash} for dash in look.dashes] or solid
-    ticks = {"axis": {"tickCount": 5, "format": "~g"}} if spread else {}
+    ticks = {"axis": {"tickCount": 5, "format": "~g"}} if y_scale.get("type") == "log" else {}
     y = build_quantitative("mean", title=f"{title} (simulation)", scale=y_scale, **ticks)
     spans = {"y": build_quantitative("low", scale=y_scale), "y2": build_bar_end("high")}
 
