@@ -17,6 +17,7 @@ from parley.client.data.schema import Schema
 from parley.keyword_keys import KEYWORD_KEYS
 from parley.model_objects import name_model
 from parley.safe_io.path_names import is_own_code
+from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.job_file import load_job, parse_override
@@ -26,6 +27,8 @@ from parley.simulations.data.bundled_datasets import BUNDLED
 
 _SECTIONS = {info.alias or name: name for name, info in Job.model_fields.items()}
 _NETWORK_ALGORITHM = "fedavg"
+_IS_FILE_LIST = "parley.client.data.formatted_file:is_file_list"
+"""Imported only for a list of data."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,13 +107,17 @@ def _name_records(
     tree: dict[str, dict[str, Any]], data: Any, schema: Any, label: str | None, *, reads_data: bool
 ) -> tuple[Any, Any]:
     """Write into the job what it can name of data and schema; return the rest."""
+    is_file_list = isinstance(data, list) and load_attribute(_IS_FILE_LIST)(data)
     section = tree.setdefault("data", {})
     if isinstance(schema, str | Path):
-        if data is None or isinstance(data, str | Path):
+        if data is None or isinstance(data, str | Path) or is_file_list:
             section["schema"], schema = str(schema), None
     elif data is None and (schema is not None or label is not None):
         data = section.pop("source", None)
-    if isinstance(data, str | Path):
+    if is_file_list:
+        if not reads_data or (schema is None and section.get("schema")):
+            section["files"], data = list(data), None
+    elif isinstance(data, str | Path):
         named = bool(section.get("schema") or section.get("query")) or str(data) in BUNDLED
         # Files without a schema, or with one that is no file, are read like data in memory.
         if not reads_data or (schema is None and (named or not glob.glob(str(data)))):

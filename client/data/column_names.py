@@ -13,8 +13,8 @@ from typing import Any
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import (
     MemoryTable,
-    Source,
     SqlQuery,
+    TableSource,
     get_source_name,
 )
 from parley.client.data.party_files import SUFFIXES, refuse_folder
@@ -44,20 +44,20 @@ def get_file_format(path: str | Path, file: FileFormat) -> str:
     return file.format or suffixed[0]
 
 
-def get_format(source: Source, file: FileFormat) -> str:
+def get_format(source: TableSource, file: FileFormat) -> str:
     """Return the name of a source's format, a key of `FORMATS`."""
     if isinstance(source, MemoryTable):
         return "memory"
     return "query" if isinstance(source, SqlQuery) else get_file_format(source, file)
 
 
-def read_column_names(source: Source, file: FileFormat) -> list[str]:
+def read_column_names(source: TableSource, file: FileFormat) -> list[str]:
     """Return the names of all columns. A name may occur twice."""
     return FORMATS[get_format(source, file)].read_names(source, file)
 
 
 def check_column_names(
-    source: Source,
+    source: TableSource,
     schema: Schema,
     wanted: list[str],
     *,

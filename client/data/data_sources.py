@@ -69,8 +69,26 @@ class SqlQuery:
         return self.database.partition("?")[0]
 
 
-Source = str | Path | MemoryTable | SqlQuery
+@dataclass(frozen=True, kw_only=True)
+class FormattedFile:
+    """A file that is written differently than its schema says.
+
+    The module `formatted_file` checks and applies its keys.
+
+    Attributes:
+        name: its path.
+        keys: keys of a schema's `[file]` section in which it differs.
+    """
+
+    name: str
+    keys: Mapping[str, Any]
+
+
+TableSource = str | Path | MemoryTable | SqlQuery
 """A file, columns in memory, or a query."""
+
+Source = TableSource | FormattedFile
+"""The same, or a file that is written differently than its schema says."""
 
 
 def get_source_name(source: Source) -> str | Path:

@@ -104,9 +104,7 @@ class RawTable:
 
         # Batches of a query may differ in type: some have no values, or only whole numbers.
         whole = pl.concat([part.frame for part in parts], how="vertical_relaxed", rechunk=True)
-        arrays = {
-            name: np.concatenate([part.arrays[name] for part in parts]) for name in parts[0].arrays
-        }
+        arrays = {n: np.concatenate([part.arrays[n] for part in parts]) for n in parts[0].arrays}
         return replace(parts[0], frame=whole, arrays=arrays, row_number=number)
 
     def describe_rows(self, rows: NDArray[np.int64], max_shown: int) -> str:

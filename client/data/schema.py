@@ -41,11 +41,11 @@ from parley.client.data.column_types import (
 )
 from parley.client.data.record_chunks import compute_row_ranges
 from parley.client.data.schema_messages import format_fault, format_toml_value
-from parley.client.data.short_columns import expand_column
 from parley.safe_io import toml_writing
 from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.safe_io.toml_reading import parse_toml
@@ -61,6 +61,9 @@ _SHORTEST = 1e-150
 
 _UNSCALED: str = "none"
 """Scaling that no file can choose: no row that is learned from is longer than 1."""
+
+_EXPAND = "parley.client.data.short_columns:expand_column"
+"""Imported only for columns in short form."""
 
 _OPTIONAL_KEYS = {"numeric": ("bins", "step"), "label": ("centre",)}
 """Keys that enter the digest only if they are given, so that older digests stay the same."""
@@ -218,6 +221,7 @@ class Schema(SchemaPart):
             raise SchemaError(
                 f"Expected the label to be one of the columns {', '.join(columns)}, got {label!r}."
             )
+        expand_column = load_attribute(_EXPAND)
         try:
             tree = {
                 name: expand_column(name, short, is_label=name == label)

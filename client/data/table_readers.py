@@ -15,11 +15,12 @@ from functools import partial
 
 from parley.client.data.column_names import check_column_names, get_format
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import Source, get_source_name
+from parley.client.data.data_sources import FormattedFile, Source, get_source_name
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema
 from parley.client.data.table_formats import FORMATS, ReadRequest
+from parley.safe_io.plugin_table import load_attribute
 
 
 def read_tables(
@@ -37,21 +38,24 @@ def read_tables(
     sample is drawn from must fit. With `only`, these columns must exist, and other columns may.
     Then only each single batch must fit.
     """
+    if isinstance(source, FormattedFile):
+        # Imported only for a file that differs from its schema.
+        apply_format = load_attribute("parley.client.data.formatted_file:apply_format")
+        source, schema = source.name, apply_format(source, schema)
     used = schema.used
-    wanted = [name for name in schema.columns if name in used or name in keep]
-    wanted = wanted if only is None else list(only)
+    everything = (name for name in schema.columns if name in used or name in keep)
+    wanted = list(everything if only is None else only)
     memory_limit = compute_memory_limit(schema.file.max_gib)
     where = get_source_name(source)
     memory_limit.check_free_memory(where)
     names = check_column_names(source, schema, wanted, keep=keep, all_used=only is None)
     fits = partial(memory_limit.check_records, features=schema.dimension, path=where)
-    on_row_count = fits if only is None and not sampled else None
     request = ReadRequest(
         schema=schema,
         names=names,
         wanted=wanted,
         memory_limit=memory_limit,
-        on_row_count=on_row_count,
+        on_row_count=fits if only is None and not sampled else None,
     )
     rows = size = 0
     for table in FORMATS[get_format(source, schema.file)].read_tables(source, request):

@@ -15,7 +15,8 @@ from parley.analytics.backends import (
     connect_real_parties,
 )
 from parley.analytics.session_settings import Settings, build_counting, parse_settings
-from parley.client.data.data_sources import MemoryTable
+from parley.client.data.data_sources import Source
+from parley.client.data.formatted_file import is_file_list, list_files
 from parley.client.data.memory_columns import build_memory_table
 from parley.client.data.party_files import find_party_files
 from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_raw_party_block
@@ -167,16 +168,16 @@ def read_parties(
     return split_source(block, divided, persons)
 
 
-def _list_sources(data: Any, schema: Schema) -> Sequence[str | Path | MemoryTable]:
+def _list_sources(data: Any, schema: Schema) -> Sequence[Source]:
     if data is None:
         raise QueryError("Expected data, as one file or in-memory frame per party, got none.")
     if isinstance(data, str | Path):
         globbed = any(mark in str(data) for mark in "*?[")
         return list(find_party_files(str(data))) if globbed else [data]
-    if isinstance(data, list | tuple) and all(isinstance(each, str | Path) for each in data):
-        if not data:
-            raise QueryError("Expected at least one file, got none.")
-        return list(data)
+    if isinstance(data, list | tuple) and not data:
+        raise QueryError("Expected at least one file, got none.")
+    if is_file_list(data):
+        return list_files(data)
     given = list(data) if isinstance(data, list) else [data]
     return [
         build_memory_table(each, schema=schema, name=f"party {place}")

@@ -54,6 +54,11 @@ MAX_CELLS = 10_000
 METHOD = "method"
 """Name of the axis of named settings."""
 
+_ADDED_KEYS = ("data.files",)
+"""Keys that a cell's digest contains only if they are set: cells of jobs without them keep their
+names and seeds.
+"""
+
 _KEYS = ("grid", "zip", "methods", "where", "seeds", "non-private")
 
 Values = dict[str, Any]
@@ -273,7 +278,7 @@ def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition:
     except JobError as refused:
         error = str(refused)
     text = (
-        render_job(job, comments=False, every_form=True)
+        render_job(job, comments=False, every_form=True, optional=_ADDED_KEYS)
         if job
         else encode_canonical_json([str(nested)])
     )

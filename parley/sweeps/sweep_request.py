@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 
 from parley.client.data.data_sources import MemoryTable
+from parley.client.data.formatted_file import is_file_list
 from parley.client.data.schema import Schema
 from parley.client.data.table_building import to_series
 from parley.keyword_keys import KEYWORD_KEYS
@@ -105,6 +106,10 @@ def _store_records(request: RunRequest, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     schema = folder / "schema.toml"
     _write_once(schema, given.schema.to_toml().encode())
+    if is_file_list(request.data):
+        files = [{"path": each} if isinstance(each, str | Path) else each for each in request.data]
+        absolute = [{**file, "path": str(Path(file["path"]).absolute())} for file in files]
+        return {"files": absolute, "source": "", "schema": str(schema)}
     if isinstance(request.data, str | Path):
         return {"source": str(Path(request.data).absolute()), "schema": str(schema)}
     tables = [table for table in given.frames if isinstance(table, MemoryTable)]

@@ -52,6 +52,9 @@ DataSource = Annotated[
 ]
 """Records: a data set's name, or a file's path."""
 
+FileTables = Annotated[list[dict[str, Any]], ReferenceKind("file", bool)]
+"""Tables that each name a file and how it is written."""
+
 Text = Annotated[str, _NO_REFERENCE]
 """A name or text that Parley never opens, imports or connects to."""
 

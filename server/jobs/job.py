@@ -126,6 +126,12 @@ class Job(JobSection):
                 "Expected privacy.reserved-delta below privacy.delta = "
                 f"{format_exact(privacy.delta)}, got {reserved:g}."
             )
+        listed = len(self.data.files)
+        if listed not in (0, self.parties.count):
+            raise ValueError(
+                f"Expected parties.count = {listed}, one party per file of data.files, got "
+                f"{self.parties.count}. Use --set parties.count={listed}, or leave it out."
+            )
         if self.data.partition == "sizes" and not self.data.has_several_files:
             self._check_stated_sizes()
         if not self.run.is_one_process:

@@ -18,7 +18,7 @@ import difflib
 import functools
 import textwrap
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,8 @@ def load_job(
         rename_keys("job", tree, stored=stored)
     except ValueError as error:
         raise JobError(str(error)) from error
+    if count := _count_files(tree):
+        tree.setdefault("parties", {})["count"] = count
     if kind := _find_model_kind(tree):
         tree.setdefault("model", {})["kind"] = kind
     try:
@@ -96,6 +98,15 @@ def _find_model_kind(tree: Mapping[str, Any]) -> str:
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return ""
     return next((kind for key, kind in MODEL_BY_LABEL_KEY.items() if key in keys), "")
+
+
+def _count_files(tree: Mapping[str, Any]) -> int:
+    """Return the number of files of a job that lists one per party; 0 if it sets the number."""
+    data, parties = (tree.get(section, {}) for section in ("data", "parties"))
+    if not isinstance(data, dict) or not isinstance(parties, dict) or "count" in parties:
+        return 0
+    files = data.get("files", ())
+    return len(files) if isinstance(files, list) else 0
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
@@ -199,11 +210,18 @@ def _list_own_keys(job: Job) -> dict[str, dict[str, FieldInfo]]:
     }
 
 
-def render_job(job: Job, *, comments: bool = True, every_form: bool = False) -> str:
+def render_job(
+    job: Job,
+    *,
+    comments: bool = True,
+    every_form: bool = False,
+    optional: Collection[str] = (),
+) -> str:
     """Return the job as TOML with every key, each under a comment that describes it.
 
     Args:
         every_form: Include the keys of other models and algorithms, at their defaults.
+        optional: Dotted keys to leave out if they are at their defaults.
 
     >>> load_job(values=parse_toml(render_job(load_job()))) == load_job()
     True
@@ -213,6 +231,8 @@ def render_job(job: Job, *, comments: bool = True, every_form: bool = False) -> 
     for section, keys in (_list_keys() if every_form else _list_own_keys(job)).items():
         lines.append(f"[{section}]" + (f"  # {_get_purpose(section)}" if comments else ""))
         for key, field in keys.items():
+            if f"{section}.{key}" in optional and values[section][key] == field.default:
+                continue
             if comments:
                 lines += [f"# {line}" for line in textwrap.wrap(field.description or "", 96)]
             lines.append(f"{key} = {format_toml_value(values[section][key])}")

@@ -9,8 +9,12 @@ from pydantic import Field, field_validator, model_validator
 
 from parley.privacy.ledger.block_composition import parse_blocks
 from parley.privacy.ledger.database_url import check_source
-from parley.server.jobs.external_references import DataSource, FilePath, Text
+from parley.safe_io.plugin_table import load_attribute
+from parley.server.jobs.external_references import DataSource, FilePath, FileTables, Text
 from parley.server.jobs.section_base import AtLeastOne, Auto, JobSection, Positive
+
+_FILES = "parley.client.data.formatted_file"
+"""Imported only for a job that lists files."""
 
 
 class PartiesSection(JobSection):
@@ -104,6 +108,12 @@ class DataSection(JobSection):
         "env:NAME, an environment variable that holds a postgresql:// URL. Empty (the "
         "default if there is a schema): none. `parley plan` needs none.",
     )
+    files: FileTables = Field(
+        [],
+        description="Instead of source: one file per party, for files that are written "
+        "differently. A list of tables with path and, if a file differs from the schema's [file], "
+        'its keys: { path = "south.csv", separator = ";", decimal = "," }.',
+    )
     query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
     query_timeout: float = Field(
         600.0, gt=0, le=86400, description="Maximum seconds that the query may take in total."
@@ -157,6 +167,14 @@ class DataSection(JobSection):
     )
     seed: int = Field(0, ge=0, description="Seed of the sample and the split (never of the noise).")
 
+    @field_validator("files", mode="before")
+    @classmethod
+    def _check_files(cls, given: Any) -> Any:
+        if not isinstance(given, list | tuple):
+            return given
+        files = [load_attribute(f"{_FILES}:parse_file_table")(each) for each in given]
+        return [{"path": file.name, **file.keys} for file in files]
+
     @field_validator("blocks")
     @classmethod
     def _check_blocks(cls, names: list[str]) -> list[str]:
@@ -165,14 +183,17 @@ class DataSection(JobSection):
     @model_validator(mode="before")
     @classmethod
     def _clear_default_source(cls, given: Any) -> Any:
-        """Do not read the default source by the schema of other data."""
-        if isinstance(given, Mapping) and given.get("schema") and "source" not in given:
+        """Do not read the default source by the schema of other data, or next to files."""
+        named = isinstance(given, Mapping) and (given.get("schema") or given.get("files"))
+        if named and "source" not in given:
             return {**given, "source": ""}
         return given
 
     @model_validator(mode="after")
     def _check(self) -> DataSection:
         check_source(self.source, self.query)
+        if self.files:
+            self._check_files_alone()
         if self.query and not self.source.startswith(("env:", "sqlite://")):
             raise ValueError(
                 "Expected source = 'env:NAME' for PostgreSQL in a job, got a URL. Put the URL "
@@ -196,7 +217,24 @@ class DataSection(JobSection):
             raise ValueError("Expected a test-source with a test-schema, got none.")
         return self
 
+    def _check_files_alone(self) -> None:
+        if self.source:
+            raise ValueError(f"Expected source or files, got both: {self.source!r}, and a list.")
+        if not self.data_schema:
+            raise ValueError(
+                "Expected schema with files, got none. It names the columns of all files: "
+                "`parley schema infer` drafts one from one of them."
+            )
+
     @property
     def has_several_files(self) -> bool:
-        """Whether the source is a glob, with one file per party."""
-        return not self.query and any(mark in self.source for mark in "*?[")
+        """Whether there is one file per party: a list, or a glob as the source."""
+        several = not self.query and any(mark in self.source for mark in "*?[")
+        return several or bool(self.files)
+
+    @property
+    def name(self) -> str:
+        """Name of the records in texts and in a ledger; empty if the job names none."""
+        return (
+            str(load_attribute(f"{_FILES}:name_files")(self.files)) if self.files else self.source
+        )

@@ -71,7 +71,7 @@ def build_budgets(
     return tuple(
         DatasetBudget(
             # A plan from only a schema has no source yet.
-            name=job.privacy.dataset or job.data.source or "planned",
+            name=job.privacy.dataset or job.data.name or "planned",
             fingerprint=fingerprint,
             contents=contents,
             rows=rows if job.privacy.ledger and rows is not None and len(rows) else None,

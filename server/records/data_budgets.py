@@ -114,7 +114,7 @@ def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[Data
     # A plan is made before the job is trusted: it must not open connections.
     if "://" in job.privacy.ledger:
         return (), "planning opens no connection: `parley ledger show URL` shows what is left"
-    name = job.privacy.dataset or job.data.source
+    name = job.privacy.dataset or job.data.name
     try:
         with Ledger.open(job.privacy.ledger, create=False, read_only=True) as ledger:
             totals = [each for each in ledger.list_accounts() if each.budget.name == name]

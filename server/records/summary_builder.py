@@ -254,7 +254,7 @@ def build_job_fields(job: Job) -> dict[str, Any]:
         "model": get_public_name(job.model.kind),
         "metric": job.model.metric,
         "class_weights": job.model.label_weights or None,
-        "data": job.data.source,
+        "data": job.data.name,
         "features": describe_feature_map(job.model.feature_map) or None if known else None,
         "parties": job.parties.count,
         "weights": job.parties.weights,

@@ -55,7 +55,7 @@ class PartyFacts:
 
 def get_dataset_name(job: Job) -> str:
     """Return the data's name in the server's ledger."""
-    return job.privacy.dataset or job.data.source
+    return job.privacy.dataset or job.data.name
 
 
 def format_served_name(job: Job) -> str:

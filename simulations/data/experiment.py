@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from parley.client.data.class_labels import to_classes
 from parley.client.data.content_digest import get_row_digests
-from parley.client.data.party_files import find_party_files
 from parley.client.data.records import Records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.base import FeatureMap
@@ -35,7 +34,12 @@ from parley.simulations.data.partitions import (
 )
 from parley.simulations.data.prepared_data import PreparedData, compute_file_digest
 from parley.simulations.data.public_shape import build_feature_map, check_files
-from parley.simulations.data.record_reading import InMemoryData, read_sources, read_test
+from parley.simulations.data.record_reading import (
+    InMemoryData,
+    find_job_files,
+    read_sources,
+    read_test,
+)
 from parley.simulations.data.row_cache import load_cached_data
 from parley.simulations.data.simulated_world import Experiment, StatisticExperiment
 
@@ -119,7 +123,7 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
 def _find_party_names(job: Job, records: Records, *, in_memory: bool) -> tuple[str, ...]:
     """Return the parties' names in the data, in the parties' order; empty if there are none."""
     if job.data.has_several_files:
-        return () if in_memory else tuple(path.name for path in find_party_files(job.data.source))
+        return () if in_memory else tuple(path.name for path in find_job_files(job.data))
     if job.data.partition != "column" or records.groups is None:
         return ()
     names = tuple(str(name) for name in np.unique(records.groups))
@@ -217,8 +221,7 @@ def _compute_fingerprint(job: Job) -> str:
         return f"bundled:{source}:{job.data.seed}"
     if source in BUNDLED:
         return f"bundled:{source}"
-    paths = find_party_files(source) if job.data.has_several_files else [Path(source)]
-    digests = "".join(sorted(map(compute_file_digest, paths)))
+    digests = "".join(sorted(map(compute_file_digest, find_job_files(job.data))))
     return "sha256:" + hashlib.sha256(digests.encode()).hexdigest()
 
 

@@ -7,7 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import MemoryTable, get_source_name
+from parley.client.data.data_sources import (
+    FormattedFile,
+    MemoryTable,
+    get_source_name,
+)
+from parley.client.data.formatted_file import is_file_list, list_files
 from parley.client.data.memory_columns import build_memory_table, has_names
 from parley.client.data.party_files import find_party_files
 from parley.client.data.schema import Schema, SchemaError, load_schema
@@ -72,12 +77,14 @@ def build_in_memory_data(
     parts: list[Any] = [data]
     if isinstance(data, str | Path):
         parts = list(find_party_files(str(data)))
+    elif is_file_list(data):
+        parts = list(list_files(data))
     elif isinstance(data, list):
         parts = data
     several = isinstance(data, list) or len(parts) > 1
     frames = tuple(
         part
-        if isinstance(part, Path)
+        if isinstance(part, Path | FormattedFile)
         else build_memory_table(
             part, schema=known, name=f"in memory, party {place}" if several else "in memory"
         )
@@ -91,7 +98,13 @@ def build_in_memory_data(
     if known is None:
         # A network has an input for each column of an array, even for a constant one.
         kept = job.model.learns == "network" and not any(map(has_names, parts))
-        known = _infer_frame_schema(frames, label, keep_numbers=kept)
+        plain = tuple(frame for frame in frames if not isinstance(frame, FormattedFile))
+        if len(plain) < len(frames):
+            raise SchemaError(
+                "Expected a schema for files that are written differently, got none: schema=FILE, "
+                'or {"age": (0, 120), …} with label=.'
+            )
+        known = _infer_frame_schema(plain, label, keep_numbers=kept)
     return InMemoryData(frames=frames, is_one_per_party=several, schema=known)
 
 

@@ -58,7 +58,7 @@ def get_public_shape(job: Job) -> PublicShape:
             "the number of columns."
         )
     check_label(schema, job.label_kind(schema.classes))
-    if source:  # without one, parties may be real: they name their own columns
+    if source or job.data.files:  # without one, parties may be real: they name their own columns
         check_data_keys(job, schema)
     least, origin = _find_min_records(job)
     return PublicShape(
@@ -77,7 +77,7 @@ def check_files(job: Job) -> None:
         SchemaError: of schemas.
     """
     data = job.data
-    for source in (data.source, data.test_source):
+    for source in (data.source, *(table["path"] for table in data.files), data.test_source):
         if source and source not in BUNDLED and not data.query:
             refuse_folder(source)
     for schema in (data.data_schema, data.test_schema):

@@ -15,7 +15,7 @@ import numpy as np
 
 from parley.client.data.content_digest import sum_contents
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import MemoryTable, Source, SqlQuery
+from parley.client.data.data_sources import FormattedFile, MemoryTable, Source, SqlQuery
 from parley.client.data.party_files import find_party_files
 from parley.client.data.records import Records, build_records, join_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
@@ -39,9 +39,10 @@ from parley.simulations.data.public_shape import (
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import RowStorage
 
+_PARSE = "parley.client.data.formatted_file:parse_file_table"
 _READ = "parley.client.data.record_files:read_records"
 _STORAGE = "parley.client.data.sparse_rows:RowStorage"
-"""Imported only for a source that is not bundled."""
+"""Imported only for a source that is not bundled, or a list of files."""
 
 MEMORY = ("memory", "memory-*")
 """`data.source` of a job with data in memory: one table, and one per party."""
@@ -56,7 +57,7 @@ class InMemoryData:
         is_one_per_party: which of the two.
     """
 
-    frames: tuple[MemoryTable | Path, ...]
+    frames: tuple[MemoryTable | FormattedFile | Path, ...]
     is_one_per_party: bool
     schema: Schema
 
@@ -98,10 +99,19 @@ def read_sources(
     own = load_schema(data.data_schema)
     check_data_keys(job, own)
     schema = _get_cell_schema(job, own)
+    if data.files:
+        return _join_parties(job, schema, list(map(load_attribute(_PARSE), data.files)))
     if data.has_several_files:
         return _join_parties(job, schema, find_party_files(data.source))
     source = query_of(data) if data.query else data.source
     return (*_sample_records(job, (source,), schema, rng), None)
+
+
+def find_job_files(data: DataSection) -> list[Path]:
+    """Return the files that a job names: one per party, or one that is split."""
+    if data.files:
+        return [Path(table["path"]) for table in data.files]
+    return find_party_files(data.source) if data.has_several_files else [Path(data.source)]
 
 
 def query_of(data: DataSection) -> SqlQuery:
@@ -110,7 +120,7 @@ def query_of(data: DataSection) -> SqlQuery:
 
 
 def _join_parties(
-    job: Job, schema: Schema, sources: Sequence[Path | MemoryTable]
+    job: Job, schema: Schema, sources: Sequence[Source]
 ) -> tuple[Records, int, list[int]]:
     """Return the records of one file per party."""
     kind = job.label_kind(schema.classes)
@@ -170,6 +180,8 @@ def _sample_records(
 def check_source_named(job: Job) -> None:
     """Raise JobError if the job's data have no name, or a schema that is not read."""
     data = job.data
+    if data.files:
+        return
     if not data.source:
         given = f" with data.schema = {data.data_schema!r}" if data.data_schema else ""
         raise JobError(

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import get_learner
-from parley.client.data.data_sources import MemoryTable
+from parley.client.data.data_sources import FormattedFile, Source
 from parley.client.data.raw_party_block import (
     PersonIds,
     RawPartyBlock,
@@ -163,7 +163,7 @@ class TableShard:
         parties: m, among which one source is split, in its order; 0: one source per party.
     """
 
-    sources: tuple[str | Path | MemoryTable, ...]
+    sources: tuple[Source, ...]
     schema: str
     first: int
     last: int
@@ -209,7 +209,7 @@ def split_source(block: RawPartyBlock, parties: int, persons: PersonIds | None) 
 
 
 def build_table_shards(
-    sources: Sequence[str | Path | MemoryTable],
+    sources: Sequence[Source],
     block: RawPartyBlock,
     persons: PersonIds | None,
     seed: int | None,
@@ -218,7 +218,7 @@ def build_table_shards(
     """Shard a session's parties evenly; `block` was read from `sources`."""
     parties = block.parties
     divided = len(sources) != parties
-    own = [Path(each).resolve() if isinstance(each, str | Path) else each for each in sources]
+    own = list(map(_resolve_source, sources))
     return [
         TableShard(
             sources=tuple(own if divided else own[first:last]),
@@ -232,6 +232,13 @@ def build_table_shards(
         )
         for first, last in split_evenly(parties, workers)
     ]
+
+
+def _resolve_source(source: Source) -> Source:
+    """Return a source that a worker with another working directory reads."""
+    if isinstance(source, FormattedFile):
+        return replace(source, name=str(Path(source.name).resolve()))
+    return Path(source).resolve() if isinstance(source, str | Path) else source
 
 
 def _compute_digest(block: RawPartyBlock) -> str:

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from parley.client.data.cell_parsing import normalize_decimal_points
 from parley.client.data.column_types import canonicalize_text
 from parley.client.data.data_error import LABELS, DataError
-from parley.client.data.data_sources import MemoryTable, Source, get_source_name
+from parley.client.data.data_sources import MemoryTable, TableSource, get_source_name
 from parley.client.data.date_numbers import find_date_form
 from parley.client.data.label_types import describe_label_fault
 from parley.client.data.memory_limit import compute_memory_limit
@@ -142,7 +142,7 @@ class InferredSchema:
 
 
 def infer_schema(
-    *sources: Source,
+    *sources: TableSource,
     label: str | None = None,
     header: bool = True,
     separator: str | None = None,
@@ -251,7 +251,7 @@ def _get_own_label(table: MemoryTable) -> str | None:
     return table.label or (name if cells.ndim == 1 else None)
 
 
-def _check_label_types(sources: Sequence[Source], table: RawTable, label: str | None) -> None:
+def _check_label_types(sources: Sequence[TableSource], table: RawTable, label: str | None) -> None:
     """Raise DataError if the label's values are not numbers, truth values or texts."""
     for source in sources:
         if isinstance(source, MemoryTable):
@@ -263,7 +263,7 @@ def _check_label_types(sources: Sequence[Source], table: RawTable, label: str | 
         raise DataError(LABELS, got, path=table.path, column=label)
 
 
-def _get_display_name(source: Source) -> str:
+def _get_display_name(source: TableSource) -> str:
     """Return the draft's name for the file, the database or the table in memory."""
     return (
         "records in memory"

@@ -23,8 +23,8 @@ from parley.client.data.csv_text import read_csv_tables
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import (
     MemoryTable,
-    Source,
     SqlQuery,
+    TableSource,
     get_source_name,
 )
 from parley.client.data.memory_limit import MemoryLimit
@@ -42,7 +42,7 @@ Entry = dict[str, Any]
 
 
 def detect_common_format(
-    sources: Sequence[Source], header: bool, separator: str | None, encoding: str | None
+    sources: Sequence[TableSource], header: bool, separator: str | None, encoding: str | None
 ) -> Entry:
     """Return the format of all files.
 
@@ -61,7 +61,7 @@ def detect_common_format(
                 raise DataError(
                     f"{key} {wanted!r}, as in {get_source_name(sources[0])} (one schema reads "
                     "files that are written alike; --separator and --encoding overrule what "
-                    "Parley finds)",
+                    "Parley finds; data.files lists files that are not)",
                     repr(value),
                     path=get_source_name(source),
                 )
@@ -147,7 +147,7 @@ def _detect_format(
 
 
 def read_whole(
-    source: Source, file: FileFormat, label: str | None, memory_limit: MemoryLimit
+    source: TableSource, file: FileFormat, label: str | None, memory_limit: MemoryLimit
 ) -> RawTable:
     """Return all cells; those of a CSV as text."""
     if isinstance(source, MemoryTable):

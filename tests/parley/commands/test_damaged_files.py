@@ -23,7 +23,7 @@ COMMANDS = {
     "report": ("report", "{0}"),
     "show": ("show", "{0}"),
     "ledger": ("ledger", "show", "{0}"),
-    "predict": ("predict", "{0}", "{1}"),
+    "predict": ("predict", "{0}", "{1}", "--out", "{1}.out"),
 }
 
 
