@@ -45,7 +45,10 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ("privacy=1", "section.key=value"),
         ("model.radius=2", "model.radius = 'auto' (it needs model.kind = 'ridge'), got 2"),
         ("model.hidden=[5]", "[1000] (it needs model.kind = 'mlp' or 'pca-mlp'), got [5]"),
-        ("algorithm.settings={a=1}", "{} (it needs algorithm.kind = 'file.py:Class' or 'flower'), got"),
+        (
+            "algorithm.settings={a=1}",
+            "(it needs algorithm.kind = 'file.py:Class' or 'flower'), got",
+        ),
         (
             "algorithm.relative-tolerance=1",
             "needs algorithm.kind = 'output-perturbation' or 'objective",
