@@ -22,7 +22,7 @@ from parley.presentation.document import (
 )
 from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.plurals import format_noun
-from parley.server.jobs.running import is_in_process
+from parley.server.jobs.run_section import is_in_process
 from parley.server.statements import attacker_text, guarantee_text
 from parley.server.statements.guarantee_text import Fact
 from parley.server.statements.number_format import format_epsilon

@@ -37,7 +37,7 @@ from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.toml_reading import load_toml
-from parley.server.jobs.running import is_in_process
+from parley.server.jobs.run_section import is_in_process
 from parley.server.records.json_record import JsonRecord, JsonRecordError
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements import attacker_text, guarantee_text

@@ -44,7 +44,7 @@ from parley.presentation.paragraphs import (
 from parley.presentation.run_figures import build_run_figures
 from parley.safe_io.file_writing import is_own_folder
 from parley.safe_io.os_errors import describe_cause
-from parley.server.jobs.running import is_in_process
+from parley.server.jobs.run_section import is_in_process
 from parley.server.model_file import ModelFileError, open_model
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_folder import RunFolderError

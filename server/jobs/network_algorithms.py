@@ -40,7 +40,7 @@ from parley.server.jobs.party_sampling_settings import (
     calibrate_noise_multiplier,
     compute_components_mu,
 )
-from parley.server.jobs.running import DpSgdSection
+from parley.server.jobs.dp_sgd_section import DpSgdSection
 from parley.server.jobs.section_base import Auto, JobError, check_unchanged, replace_auto
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from parley.privacy.accounting.threat_model import Adversary, SampledAdversary, 
 from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, GROUP_SIZES, compute_attack_power
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
-from parley.server.jobs.running import is_in_process
+from parley.server.jobs.run_section import is_in_process
 from parley.server.planning.job_planner import compute_account, scale_to_average
 from parley.server.planning.run_stages import (
     RunStage,
