@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from parley.privacy.audit.one_run import compute_one_run_epsilon, compute_one_run_mu
-from parley.privacy.audit.world_pair import compute_gaussian_lower
+from parley.privacy.audit.two_world_bounds import compute_gaussian_lower
 from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job_file import load_job

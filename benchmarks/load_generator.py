@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     MAX_REQUEST_BYTES,
     MessageFrame,
     build_response,

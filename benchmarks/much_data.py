@@ -91,7 +91,7 @@ def infer(path: Path) -> None:
 
 def read(path: Path) -> None:
     """Read all records."""
-    from parley.client.data.record_files import read_records
+    from parley.client.data.record_reading import read_records
     from parley.client.data.schema import FileFormat, load_schema
     from parley.client.data.sparse_rows import RowStorage
 

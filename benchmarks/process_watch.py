@@ -11,9 +11,9 @@ from typing import Any
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = {
-    "parley.deploy.stream.run_process": "server",
+    "parley.deploy.stream.server_process": "server",
     "parley.deploy.stream.party_client": "party",
-    "parley.deploy.flower_process": "server",
+    "parley.deploy.flower_simulation": "server",
     "ray": "Ray",
 }
 

@@ -46,7 +46,7 @@ def rows(records: int):
 def read(source: str, folder: Path) -> None:
     """Read the records once, as a party does."""
     from parley.client.data.data_sources import SqlQuery
-    from parley.client.data.record_files import read_records
+    from parley.client.data.record_reading import read_records
     from parley.client.data.schema import Schema
     from parley.simulations.data.row_cache import get_peak_mib
 

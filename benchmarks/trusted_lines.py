@@ -92,7 +92,7 @@ _OTHER_LAWS = (
 _ROWS = (
     "client.data.records",
     *("client.features.base", "client.features.row_preparation", "client.models.row_quantization"),
-    "client.models.clipping",
+    "client.models.contribution_clipping",
 )
 _LINEAR = (
     *_ROWS,
@@ -158,7 +158,7 @@ HARMLESS = {
     "client.party.job_limits": "refuses a job that would spend too much; charges nothing",
     "client.party.run_validation": "refuses what its owner does not want; that would be charged, "
     "too; what it tells the masks counts with secure sums",
-    "client.party.session_limits": "room, and nonces of the masks",
+    "client.party.open_session_limit": "room, and nonces of the masks",
     "client.party.party_folder": "keeps files that say what they are of: one lost or old is "
     "refused",
     "client.party.tensor_decoding": "decodes a model: a record's share is bounded whatever that is",

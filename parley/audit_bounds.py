@@ -20,8 +20,8 @@ from parley.privacy.audit.noise_scale import repeated_lag as repeated_lag
 from parley.privacy.audit.noise_scale import shape_p as shape_p
 from parley.privacy.audit.one_run import one_run_bound as one_run_bound
 from parley.privacy.audit.one_run import one_run_fdp_bound as one_run_fdp_bound
-from parley.privacy.audit.world_pair import mu_bound as mu_bound
-from parley.privacy.audit.world_pair import pair_bound as pair_bound
+from parley.privacy.audit.two_world_bounds import mu_bound as mu_bound
+from parley.privacy.audit.two_world_bounds import pair_bound as pair_bound
 
 BOUNDS: dict[str, Callable[..., LowerBound]] = {
     "pair": pair_bound,

@@ -58,7 +58,7 @@ _COMMANDS = {
         "Compare runs: first the keys in which their jobs differ, then their results.",
     ),
     "twin": (
-        "parley.twin:train_non_private_command",
+        "parley.non_private_baseline:train_non_private_command",
         "Train a job's model without privacy, in a simulation, to compare private models with.",
     ),
     "ledger": (

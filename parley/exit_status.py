@@ -19,7 +19,7 @@ _STATUS = {
     "parley.secure_agg.encoding.EncodingError": 1,
     "parley.secure_agg.primitives.AlgorithmMissing": 2,
     "parley.server.records.run_folder.RunFolderError": 2,
-    "parley.simulations.audit.federation_templates.AuditError": 2,
+    "parley.simulations.audit.audit_trials.AuditError": 2,
     "parley.server.model_file.ModelFileError": 2,
     "parley.server.synthetic.generation.GenerationError": 1,
     "parley.certificate.certificate_statement.CertificateError": 2,

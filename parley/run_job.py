@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley.client.data.schema import Schema
 from parley.completed_run import Run
-from parley.model_objects import is_object_name
+from parley.passed_networks import is_object_name
 from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest, build_run_request
 from parley.safe_io.plugin_table import PluginTable

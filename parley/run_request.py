@@ -15,7 +15,7 @@ from typing import Any
 
 from parley.client.data.schema import Schema
 from parley.keyword_keys import KEYWORD_KEYS
-from parley.model_objects import name_model
+from parley.passed_networks import name_model
 from parley.safe_io.path_names import is_own_code
 from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.toml_reading import load_toml

@@ -19,7 +19,6 @@ from parley.secure_agg.interface import (
     RemoteProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.key_setup import AdvertisedKeys
 from parley.secure_agg.mask_graph import compute_commitments_digest, compute_roster_digest
 from parley.secure_agg.messages import (
     Advertise,
@@ -40,6 +39,7 @@ from parley.secure_agg.round_outcome import (
     choose_participants,
     find_eligible,
 )
+from parley.secure_agg.server_key_setup import AdvertisedKeys
 from parley.secure_agg.server_round import BadDealer, ServerPhase, ServerRound
 from parley.secure_agg.share_delivery import CiphertextDelivery
 

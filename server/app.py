@@ -25,7 +25,7 @@ from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
 from parley.client.app import build_content, read_frame
-from parley.client.contract.party_protocol import WireError
+from parley.client.contract.party_messages import WireError
 from parley.client.contract.roster import load_deployment
 from parley.safe_io.path_names import is_plain_name
 from parley.server.jobs.external_references import check_submission

@@ -24,7 +24,7 @@ import pytest
 from command_line import run_main
 from ledgers import tamper
 
-from parley.analytics.submission import parse_submission
+from parley.analytics.submitted_queries import parse_submission
 from parley.deploy.child_processes import find_free_ports
 from parley.deploy.party_check import check_items
 from parley.deploy.process_errors import wait_until

@@ -66,7 +66,7 @@ EXCEPTIONS = {
     "parley/starter/starter_folder.py": "a first notebook asks for a mean of a numeric column; a "
     "first network has classes",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
-    "server/planning/instead.py": "its law plans the one query that it is for",
+    "server/planning/noise_alternatives.py": "its law plans the one query that it is for",
     "server/jobs/run_section.py": "the one line that says which engine is one process",
 }
 """A file or folder → why its lines may."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import build_ball, real_ball
+from parley.client.models.contribution_clipping import build_ball, real_ball
 from parley.privacy.accounting.rounding import round_up, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.calibration.optimum_sensitivity import Weights
@@ -115,7 +115,7 @@ class Claim:
             on the others' records.
         grid_bits: b of the whole numbers: a unit is 2^-b.
         whole: weight_j·v_j consists of whole numbers. Otherwise it is real, in a ball of such units
-            (`parley.client.models.clipping.real_ball`), or clipped once more.
+            (`parley.client.models.contribution_clipping.real_ball`), or clipped once more.
         records: maximum number of records per unit, each of which adds such a vector.
         steps: noise inside the party: that of its training, or of its records' reports.
         party_norm: S, if v_j is clipped to it for a second guarantee, of unit party.

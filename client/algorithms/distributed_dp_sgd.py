@@ -35,7 +35,7 @@ from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sum
 from parley.client.dp_sgd.optimisers import apply_step
 from parley.client.dp_sgd.poisson_batches import draw_party_batches, draw_poisson_batch
 from parley.client.dp_sgd.training_settings import LocalTraining
-from parley.client.models.clipping import build_ball, clamp_entries, clip_rows
+from parley.client.models.contribution_clipping import build_ball, clamp_entries, clip_rows
 from parley.client.models.networks import Network
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness

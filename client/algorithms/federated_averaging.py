@@ -38,7 +38,12 @@ from parley.client.dp_sgd.local_training import train_parties
 from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.training_data import TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
-from parley.client.models.clipping import build_ball, clamp_entries, clip_rows, real_ball
+from parley.client.models.contribution_clipping import (
+    build_ball,
+    clamp_entries,
+    clip_rows,
+    real_ball,
+)
 from parley.client.models.networks import Network
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit

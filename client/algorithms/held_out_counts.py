@@ -26,10 +26,10 @@ from parley.client.algorithms.algorithm_spec import (
     get_settings,
 )
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
-from parley.client.algorithms.count_edges import check_edges
 from parley.client.algorithms.noisy_sums import SCALE_BITS, ReleasedAggregate
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.algorithms.row_projection import project_rows
+from parley.client.algorithms.score_edges import check_edges
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan

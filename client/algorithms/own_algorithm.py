@@ -36,13 +36,13 @@ from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import build_ball, clip_rows
+from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.linear_serialization import MAX_MODEL_SIZE
 from parley.client.models.own_code import describe_failure, load_code
 from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.privacy.sensitivity.exact_rows import sum_rows
+from parley.privacy.sensitivity.integer_rows import sum_rows
 from parley.safe_io.path_names import compute_own_file_digest, get_public_name
 
 _FROM_DATA = {"features", "classes"}

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.privacy.sensitivity.exact_rows import keep_within
+from parley.privacy.sensitivity.integer_rows import keep_within
 
 
 def project_rows(

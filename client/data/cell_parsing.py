@@ -23,9 +23,9 @@ from parley.client.data.column_types import (
     canonicalize_text,
 )
 from parley.client.data.data_error import DataError
-from parley.client.data.number_signs import describe_signs, find_signs
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema
+from parley.client.data.unreadable_numbers import describe_signs, find_signs
 
 
 def read_feature_cells(

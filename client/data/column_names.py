@@ -17,7 +17,7 @@ from parley.client.data.data_sources import (
     TableSource,
     get_source_name,
 )
-from parley.client.data.party_files import SUFFIXES, refuse_folder
+from parley.client.data.party_file_pattern import SUFFIXES, refuse_folder
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table_formats import FORMATS
 

@@ -23,7 +23,7 @@ from pydantic import ValidationError
 
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile
-from parley.client.data.party_files import SUFFIXES
+from parley.client.data.party_file_pattern import SUFFIXES
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.schema_messages import format_fault
 

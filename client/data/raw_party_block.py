@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.block_selection import select_blocks
+from parley.client.data.budget_block_rows import select_blocks
 from parley.client.data.budget_blocks import Division, check_ignored
 from parley.client.data.cell_parsing import (
     look_up,

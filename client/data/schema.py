@@ -62,7 +62,7 @@ _SHORTEST = 1e-150
 _UNSCALED: str = "none"
 """Scaling that no file can choose: no row that is learned from is longer than 1."""
 
-_EXPAND = "parley.client.data.short_columns:expand_column"
+_EXPAND = "parley.client.data.column_shorthand:expand_column"
 """Imported only for columns in short form."""
 
 _OPTIONAL_KEYS = {"numeric": ("bins", "step"), "label": ("centre",)}

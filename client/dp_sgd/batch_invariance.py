@@ -37,9 +37,9 @@ from torch import Tensor, nn
 from parley.client.dp_sgd.parallel_passes import limit_torch_threads
 from parley.client.dp_sgd.poisson_batches import PERIODS, PassLayout
 from parley.client.dp_sgd.torch_clipping import compute_record_gradients
-from parley.client.models.network_trials import add_trial_labels, build_trial_rows, move_near_start
 from parley.client.models.networks import Network
 from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.trial_inputs import add_trial_labels, build_trial_rows, move_near_start
 
 Rows = NDArray[np.float64]
 

@@ -28,8 +28,8 @@ from parley.client.data.record_chunks import compute_core_ranges, map_chunks
 from parley.client.dp_sgd.batch_invariance import find_layout
 from parley.client.dp_sgd.drawn_batch import RecordLookup, SampledBatch
 from parley.client.dp_sgd.exact_clipping import ExactChain
-from parley.client.dp_sgd.exact_layers import find_exact_layers
 from parley.client.dp_sgd.integer_convolution import Array
+from parley.client.dp_sgd.layer_recognition import find_exact_layers
 from parley.client.dp_sgd.poisson_batches import PassLayout, check_records, choose_widths
 from parley.client.dp_sgd.torch_gradients import compute_torch_sums
 from parley.client.dp_sgd.training_settings import LocalTraining

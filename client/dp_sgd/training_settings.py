@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from parley.client.models.clipping import build_ball
-from parley.privacy.accounting.gradient_noise import (
+from parley.client.models.contribution_clipping import build_ball
+from parley.privacy.accounting.clipped_count_noise import (
     check_share,
     compute_count_deviation,
     compute_gradient_multiplier,
@@ -28,8 +28,9 @@ _MAX_GRADIENT_VALUES: Final = 1 << 26
 _GRID_BITS: Final = (26, 33)
 """Minimum and maximum bits of C in grid units.
 
-The minimum is that of written-out gradients (`parley.client.models.clipping.build_ball`). With the
-maximum, sums of 2²⁰ records are exact.
+The minimum is that of written-out gradients
+(`parley.client.models.contribution_clipping.build_ball`). With the maximum, sums of 2²⁰ records are
+exact.
 """
 
 MAX_CLIP_NORM = 2.0**40

@@ -27,7 +27,7 @@ from parley.client.data.record_chunks import map_chunks
 from parley.client.data.schema import Schema
 from parley.client.features.column_terms import ColumnTerm
 from parley.client.features.feature_error import FeatureError
-from parley.client.models.clipping import zero_broken_rows
+from parley.client.models.contribution_clipping import zero_broken_rows
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows

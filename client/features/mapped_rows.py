@@ -16,7 +16,7 @@ from parley.client.data.record_chunks import compute_byte_ranges, map_chunks
 from parley.client.data.schema import Schema
 from parley.client.data.sparse_rows import FeatureRows, RowStorage, SparseRows
 from parley.client.features.base import FeatureMap
-from parley.client.models.clipping import zero_broken_rows
+from parley.client.models.contribution_clipping import zero_broken_rows
 from parley.client.models.row_quantization import prepare_rows
 
 

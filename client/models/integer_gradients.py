@@ -47,7 +47,7 @@ from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import quantize_rows
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.exact_rows import round_slopes, sum_outer
+from parley.privacy.sensitivity.integer_rows import round_slopes, sum_outer
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows

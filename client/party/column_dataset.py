@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason
 from parley.client.data.budget_blocks import Division
 from parley.client.data.data_error import NoRecords
 from parley.client.data.data_sources import Source, get_source_name

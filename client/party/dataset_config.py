@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason
 from parley.client.data.budget_blocks import Division
 from parley.client.data.data_sources import SqlQuery
 from parley.client.models.integer_gradients import MAX_RECORDS

@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason
 from parley.client.data.label_readers import LABEL_READERS
 from parley.client.party.data_refusals import (
     build_unreadable_error,
@@ -39,7 +39,7 @@ READERS = PluginTable[Callable[..., LoadedDataset]](
         "prepared": "parley.client.party.prepared_dataset:load_prepared_dataset",
         "records": "parley.client.party.record_dataset:load_record_dataset",
         "columns": "parley.client.party.column_dataset:load_column_dataset",
-        "app": "parley.client.party.app_dataset:load_app_dataset",
+        "app": "parley.client.party.app_data_digest:load_app_dataset",
     }
 )
 """How a data set is read: rows prepared elsewhere, records by their schema, raw columns, or by an

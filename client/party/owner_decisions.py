@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parley.client.contract.party_protocol import MessageFrame
+from parley.client.contract.party_messages import MessageFrame
 from parley.client.party.owner_approval import (
     JobProposal,
     compute_proposal_id,

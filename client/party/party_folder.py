@@ -32,7 +32,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     Declined,
     MessageFrame,
     Reason,
@@ -40,8 +40,8 @@ from parley.client.contract.party_protocol import (
     decode_frame,
     encode_frame,
 )
-from parley.client.party.last_uses import LastUses, Uptime, read_uptime
 from parley.client.party.unmasking_log import UnmaskingLog, sync_folder
+from parley.client.party.write_times import LastUses, Uptime, read_uptime
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.file_writing import append_to_file
 from parley.safe_io.os_errors import describe_cause

@@ -1,7 +1,7 @@
 """`PartyService`: one request in, one answer out, all state on the party's own disk.
 
 Every request is answered by a frame: ok, or refused with one reason class. Every answer leaves
-through `parley.client.party.party_response`: it is public, or a contribution with its receipt. A
+through `parley.client.party.permitted_output`: it is public, or a contribution with its receipt. A
 round request passes these checks, and the first that fails ends it:
 
 1. the session is known, and the plan is the one that was joined
@@ -34,23 +34,23 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.contract.agreement import Agreement, get_session, parse_plan
-from parley.client.contract.party_protocol import Declined, MessageFrame, Reason, parse_request
+from parley.client.contract.party_messages import Declined, MessageFrame, Reason, parse_request
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.models.own_code_errors import CODE_FAILURES
-from parley.client.party import accepted_run, job_limits, owner_approval, session_limits
+from parley.client.party import accepted_run, job_limits, open_session_limit, owner_approval
 from parley.client.party.accepted_run import AcceptedRun, accept_run
 from parley.client.party.joined_session import JoinedSession, hash_request
-from parley.client.party.last_uses import Uptime, read_uptime
 from parley.client.party.ledger_cache import LedgerCache
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder, PartyFolderError
-from parley.client.party.party_response import PublicResponse, ReleaseResponse, ResponseSender
+from parley.client.party.permitted_output import PublicResponse, ReleaseResponse, ResponseSender
 from parley.client.party.record_cache import RecordCache
 from parley.client.party.request_lock import hold_request_lock
 from parley.client.party.round_contribution import compute_contribution
 from parley.client.party.run_validation import check_run
 from parley.client.party.unmasking_log import OtherSurvivorsUnmasked, UnmaskingLog, hash_survivors
+from parley.client.party.write_times import Uptime, read_uptime
 from parley.privacy.ledger.ledger_errors import LedgerError
 from parley.safe_io.os_errors import describe_error
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
@@ -202,14 +202,14 @@ class PartyService:
         )
 
     def _derive_next_nonce(self) -> bytes:
-        return session_limits.derive_setup_nonce(
+        return open_session_limit.derive_setup_nonce(
             self._party_folder, self._identity, self._deployment
         )
 
     def _handle_join(self, frame: MessageFrame) -> PublicResponse:
         joined = JoinedSession.from_request(frame, identities=self._deployment.identities)
         agreement, requirements = joined.agreement, self._check_admission(joined)
-        session_limits.free_session_slot(
+        open_session_limit.free_session_slot(
             self._party_folder,
             joined,
             max_sessions=self._policy.max_sessions,

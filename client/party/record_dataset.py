@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.party_protocol import Reason
+from parley.client.contract.party_messages import Reason
 from parley.client.data.budget_blocks import Division
 from parley.client.data.content_digest import get_row_digests
 from parley.client.data.data_sources import Source, get_source_name
 from parley.client.data.label_readers import LABEL_READERS
 from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, load_public_schema
 from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.feature_error import FeatureError

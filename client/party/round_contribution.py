@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.algorithms.registry import list_release_assumptions
-from parley.client.contract.party_protocol import Declined, MessageFrame, Reason
+from parley.client.contract.party_messages import Declined, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.party import job_limits, release_charge

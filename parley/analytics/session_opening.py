@@ -18,7 +18,7 @@ from parley.analytics.session_settings import Settings, build_counting, parse_se
 from parley.client.data.data_sources import Source
 from parley.client.data.formatted_file import is_file_list, list_files
 from parley.client.data.memory_columns import build_memory_table
-from parley.client.data.party_files import find_party_files
+from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_raw_party_block
 from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from parley.command_options import AsJson, PartyDir
-from parley.owner.offers import open_party
+from parley.owner.approval_requests import open_party
 from parley.owner.owner_page import serve_page
 from parley.owner.owner_status import build_status
 from parley.presentation.page_registry import PAGES

@@ -24,7 +24,7 @@ from parley.prediction.fitted_model import Model
 from parley.prediction.model_loading import load_model
 from parley.prediction.row_format import adapt_format
 from parley.prediction.shape_functions import compute_shapes, format_overview, format_shape
-from parley.presentation.model_page import list_model_lines
+from parley.presentation.short_model import list_model_lines
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.csv_writing import escape_formulas
 from parley.safe_io.file_writing import replace_file

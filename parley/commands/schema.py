@@ -15,7 +15,7 @@ from rich.text import Text
 from parley.client.data.csv_guess import SEPARATORS
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery, get_source_name
-from parley.client.data.party_files import find_party_files
+from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.data.schema_check import CheckedFile, check_file
 from parley.client.data.schema_inference.draft import InferredSchema, infer_schema

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from parley.analytics.submission import ServedQueries
+from parley.analytics.submitted_queries import ServedQueries
 from parley.command_options import LogJson, ServerDir
 from parley.deploy.deployment_folders import check_server
 from parley.deploy.event_log import build_notifier

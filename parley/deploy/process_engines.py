@@ -3,7 +3,7 @@
 Both engines create the usual run folder with a folder per party. They start the server and the
 parties as processes of the installed Parley, follow the run folder, and end all processes at the
 end. They differ in the transport: `parley.deploy.stream`, or Flower in its simulation
-(`parley.deploy.flower_process`, a separate process).
+(`parley.deploy.flower_simulation`, a separate process).
 
 All files of a run are inside its folder. `parties/` has a folder per party, with its log and
 ledger. `logs/` has the processes' logs. The transport uses `network/`, which is removed when the
@@ -51,7 +51,7 @@ def run_simulation(
         process = supervisor.start(
             "Flower's simulation",
             [
-                *(sys.executable, "-P", "-m", "parley.deploy.flower_process"),
+                *(sys.executable, "-P", "-m", "parley.deploy.flower_simulation"),
                 *(str(run), str(job.parties.count)),
             ],
             environment=_build_environment(Path(scratch), run),

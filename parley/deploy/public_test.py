@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.column_types import READINGS
 from parley.client.data.data_error import DataError
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table_readers import read_tables
 from parley.prediction.fitted_model import Model

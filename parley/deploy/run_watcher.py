@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_protocol import parse_strict_json
+from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.release_plan import ReleasePlan
 from parley.deploy.process_errors import ProcessError
 from parley.exit_status import KNOWN_ERRORS

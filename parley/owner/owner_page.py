@@ -27,10 +27,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_protocol import parse_strict_json
+from parley.client.contract.party_messages import parse_strict_json
 from parley.exit_status import get_exit_status
 from parley.local_http_server import LocalHttpServer
-from parley.owner.offers import open_party
+from parley.owner.approval_requests import open_party
 from parley.owner.owner_status import build_status
 from parley.safe_io.json_writing import format_json
 

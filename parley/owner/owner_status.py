@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.algorithms.registry import get_title
-from parley.owner.offers import ApprovalRequest, OwnedParty, compose
+from parley.owner.approval_requests import ApprovalRequest, OwnedParty, compose
 from parley.presentation.document import Code, Document, Facts, Table, Text, build_section
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down
 from parley.privacy.ledger.approvals import OwnerDecision

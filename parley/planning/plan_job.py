@@ -35,9 +35,9 @@ from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import JobUnaffordable, build_budgets
+from parley.server.planning.components_release import load_public_components
 from parley.server.planning.job_planner import build_model
 from parley.server.planning.noise_scale import calibrate_mechanism
-from parley.server.planning.principal_components import load_public_components
 from parley.server.planning.run_stages import EVALUATION, RunStage, get_rounds_stage
 from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.data_budgets import load_data_accounts

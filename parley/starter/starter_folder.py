@@ -23,7 +23,7 @@ import polars as pl
 from parley.client.data.column_types import NumericColumn
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import MemoryTable
-from parley.client.data.party_files import find_party_files, refuse_folder
+from parley.client.data.party_file_pattern import find_party_files, refuse_folder
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.presentation.short_layout import Row

@@ -31,7 +31,7 @@ from scipy.special import chdtr, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from parley.privacy.accounting.rounding import check_delta, check_positive
 from parley.privacy.audit.event_counts import LowerBound, compute_alpha
-from parley.privacy.audit.world_pair import compute_gaussian_lower
+from parley.privacy.audit.two_world_bounds import compute_gaussian_lower
 
 FactorLaw = Literal["gaussian", "l2-laplace", "laplace-l1"]
 Values = NDArray[np.float64]

@@ -22,7 +22,7 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
 from parley.privacy.audit.event_counts import LowerBound, check_alpha, compute_alpha
-from parley.privacy.audit.world_pair import compute_gaussian_lower
+from parley.privacy.audit.two_world_bounds import compute_gaussian_lower
 
 _LARGEST_EPSILON = 200.0
 _LARGEST_MU = 30.0

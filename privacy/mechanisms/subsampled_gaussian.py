@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from parley.privacy.accounting.gradient_noise import (
+from parley.privacy.accounting.clipped_count_noise import (
     compute_count_deviation,
     compute_gradient_multiplier,
 )

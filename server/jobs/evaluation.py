@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from parley.client.algorithms.count_edges import check_edges, choose_edges
+from parley.client.algorithms.score_edges import check_edges, choose_edges
 from parley.server.jobs.section_base import (
     Auto,
     JobSection,

@@ -20,15 +20,15 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.safe_io.plurals import format_noun
 from parley.secure_agg.protocol_parameters import choose_min_survivors, compute_assumed_corrupt
+from parley.server.jobs.dp_sgd_section import DpSgdSection
 from parley.server.jobs.evaluation import EvaluationSection
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.parties_and_data import DataSection, PartiesSection
 from parley.server.jobs.privacy import PrivacySection, UnitBudget
 from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS
-from parley.server.jobs.dp_sgd_section import DpSgdSection
 from parley.server.jobs.run_section import RunSection
-from parley.server.jobs.secure_aggregation_section import SecureAggregationSection
 from parley.server.jobs.section_base import JobError, JobSection, SectionForms, replace_auto
+from parley.server.jobs.secure_aggregation_section import SecureAggregationSection
 from parley.server.jobs.unused_keys import check_unused_keys
 
 FORMS = {

@@ -35,12 +35,12 @@ from parley.server.jobs.algorithm_base import (
     require_federation,
 )
 from parley.server.jobs.auto_dp_sgd import choose_dp_sgd_settings
+from parley.server.jobs.dp_sgd_section import DpSgdSection
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.party_sampling_settings import (
     calibrate_noise_multiplier,
     compute_components_mu,
 )
-from parley.server.jobs.dp_sgd_section import DpSgdSection
 from parley.server.jobs.section_base import Auto, JobError, check_unchanged, replace_auto
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from parley.client.contract.removed_options import ConfirmSurvivors, Dropouts, KeyExchange
 from parley.server.jobs.external_references import FilePath, Text
-from parley.server.jobs.section_base import Auto, JobSection, Positive
+from parley.server.jobs.section_base import Auto, JobSection
 
 
 def is_in_process(engine: str) -> bool:

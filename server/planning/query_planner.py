@@ -42,7 +42,7 @@ from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
-from parley.server.planning.instead import (
+from parley.server.planning.noise_alternatives import (
     PrivateSelection,
     RandomisedReports,
     build_reports,

@@ -31,7 +31,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_held_out_counts, plan_evaluation, plan_release
 
-_COMPONENTS = "parley.server.planning.principal_components"
+_COMPONENTS = "parley.server.planning.components_release"
 """Imported only for a model on private components."""
 
 COMPONENTS = "principal components"

@@ -157,8 +157,9 @@ OTHER_LABELS = "other"
 
 
 class PartitionSummary(JsonRecord):
-    """Who holds which labels (`parley.simulations.data.heterogeneity`), which only a simulation
-    knows.
+    """Who holds which labels, which only a simulation knows.
+
+    `parley.simulations.data.heterogeneity_figures` computes it.
 
     Attributes:
         kind: the rule that split the records; its `alpha` or `column` if it has one.

@@ -19,8 +19,8 @@ from parley.client.algorithms.registry import get_algorithm_spec
 from parley.client.contract.feature_map import describe_feature_map
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
+from parley.privacy.accounting.clipped_count_noise import compute_count_deviation
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.gradient_noise import compute_count_deviation
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.safe_io.path_names import get_public_name
 from parley.safe_io.plugin_table import load_attribute

@@ -11,7 +11,7 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_protocol import WIRE_VERSION, MessageFrame, Reason
+from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Reason
 from parley.server.rounds.party_status import PartyStates, PartyStatus
 from parley.server.rounds.transport import (
     TRANSIENT_REASONS,

@@ -24,12 +24,13 @@ from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
+from parley.server.planning.components_release import load_public_components
 from parley.server.planning.job_planner import build_model
-from parley.server.planning.principal_components import load_public_components
 from parley.server.planning.run_stages import RunStage, get_rounds_stage, simulate_stages
 from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
+from parley.server.rounds.connected_parties import ConnectedParties
 from parley.server.rounds.party_inspection import (
     build_data_head,
     build_federation,
@@ -37,7 +38,6 @@ from parley.server.rounds.party_inspection import (
     get_dataset_name,
 )
 from parley.server.rounds.party_status import PartyStates
-from parley.server.rounds.remote_parties import ConnectedParties
 from parley.server.rounds.run_execution import (
     FinishedRun,
     build_summary,

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state import State, save_state
-from parley.client.contract.party_protocol import WIRE_VERSION, MessageFrame, Reason
+from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
-from parley.secure_agg.key_setup import LazyMapping
 from parley.secure_agg.messages import Complaint, Roster, decode, read_kind
 from parley.secure_agg.pairwise_server import MaskingServer
+from parley.secure_agg.server_key_setup import LazyMapping
 from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_status import PartyStates, PartyStatus
 from parley.server.rounds.transport import (

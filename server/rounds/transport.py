@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     WIRE_VERSION,
     MessageFrame,
     Reason,
@@ -19,8 +19,8 @@ from parley.client.contract.party_protocol import (
 )
 from parley.client.contract.strict_decoding import format_received
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.key_setup import LazyMapping
 from parley.secure_agg.messages import read_sender
+from parley.secure_agg.server_key_setup import LazyMapping
 from parley.server.rounds.party_status import PartyStates, PartyStatus
 
 LARGEST_REPLY = 1 << 30

@@ -32,7 +32,7 @@ from parley.privacy.audit.event_counts import (
 )
 from parley.privacy.audit.noise_scale import repeated_lag, shape_p
 from parley.privacy.audit.one_run import find_surest_guesses
-from parley.privacy.audit.world_pair import (
+from parley.privacy.audit.two_world_bounds import (
     compute_gaussian_lower,
     compute_mu_ceiling,
     compute_mu_lower,

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from parley.privacy.audit.event_counts import Hits
-from parley.privacy.audit.world_pair import compute_pair_ceiling, compute_pair_epsilon
+from parley.privacy.audit.two_world_bounds import compute_pair_ceiling, compute_pair_epsilon
 
 Verdict = Literal["not-refuted", "refuted", "loose"]
 

@@ -24,7 +24,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
 from parley.privacy.audit.event_counts import ScoreEvent, compute_alpha, compute_pilot_size
-from parley.privacy.audit.world_pair import compute_pair_ceiling
+from parley.privacy.audit.two_world_bounds import compute_pair_ceiling
 from parley.server.jobs.job import Job
 from parley.simulations.audit.audit_methods import METHODS, MethodInput
 from parley.simulations.audit.audit_results import (
@@ -41,7 +41,7 @@ from parley.simulations.audit.audit_target import (
     build_unchanged_target,
     list_stages,
 )
-from parley.simulations.audit.federation_templates import LEARNERS, AuditError
+from parley.simulations.audit.audit_trials import LEARNERS, AuditError
 from parley.simulations.audit.model_attacks import TRAININGS
 from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
 from parley.simulations.audit.observed_worlds import (

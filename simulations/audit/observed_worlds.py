@@ -19,8 +19,8 @@ from parley.simulations.audit.attack_scores import (
     score_releases,
 )
 from parley.simulations.audit.audit_target import AuditTarget
+from parley.simulations.audit.audit_trials import HIDDEN
 from parley.simulations.audit.canary_pool import Block
-from parley.simulations.audit.federation_templates import HIDDEN
 from parley.simulations.audit.neighbouring_worlds import NeighbouringWorlds, count_hidden_layers
 from parley.simulations.audit.world_batch import WorldRandomness, simulate_releases
 

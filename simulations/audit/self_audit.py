@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.audit.one_run import find_surest_guesses
-from parley.privacy.audit.world_pair import compute_gaussian_lower
+from parley.privacy.audit.two_world_bounds import compute_gaussian_lower
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_summary import SelfAudit
-from parley.simulations.audit.federation_templates import LEARNERS
+from parley.simulations.audit.audit_trials import LEARNERS
 from parley.simulations.data.simulated_world import Experiment
 
 CONFIDENCE = 0.95

@@ -29,8 +29,8 @@ from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.simulations.audit.audit_target import AuditTarget
+from parley.simulations.audit.audit_trials import AuditError
 from parley.simulations.audit.canary_pool import Block, compute_bytes, reorder_records, repeat_world
-from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.neighbouring_worlds import NeighbouringWorlds
 
 _CHUNK_BYTES = 16 << 20

@@ -14,7 +14,7 @@ from parley.client.data.data_sources import (
 )
 from parley.client.data.formatted_file import is_file_list, list_files
 from parley.client.data.memory_columns import build_memory_table, has_names
-from parley.client.data.party_files import find_party_files
+from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.privacy.privacy_warning import PrivacyWarning

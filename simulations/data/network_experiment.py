@@ -29,7 +29,7 @@ from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job import Job
 from parley.server.jobs.network_algorithms import build_network, compute_model_width
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.principal_components import compute_components, load_public_components
+from parley.server.planning.components_release import compute_components, load_public_components
 from parley.simulations.data.prepared_data import PreparedData
 from parley.simulations.data.simulated_world import Experiment, Predictions
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from parley.client.data.budget_blocks import Division
-from parley.client.data.party_files import refuse_folder
+from parley.client.data.party_file_pattern import refuse_folder
 from parley.client.data.record_chunks import CHUNK_BYTES
 from parley.client.data.schema import Schema, check_label, load_schema
 from parley.client.features.base import FeatureMap

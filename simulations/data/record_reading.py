@@ -16,7 +16,7 @@ import numpy as np
 from parley.client.data.content_digest import sum_contents
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile, MemoryTable, Source, SqlQuery
-from parley.client.data.party_files import find_party_files
+from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.records import Records, build_records, join_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.safe_io.plugin_table import load_attribute
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from parley.client.data.sparse_rows import RowStorage
 
 _PARSE = "parley.client.data.formatted_file:parse_file_table"
-_READ = "parley.client.data.record_files:read_records"
+_READ = "parley.client.data.record_reading:read_records"
 _STORAGE = "parley.client.data.sparse_rows:RowStorage"
 """Imported only for a source that is not bundled, or a list of files."""
 

@@ -19,15 +19,15 @@ from parley.privacy.accounting.rounding import format_exact
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
+from parley.server.planning.command_line_settings import format_settings
 from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.typed_settings import format_settings
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.statements.number_format import format_number
 from parley.simulations.data.public_shape import build_feature_map
 from parley.simulations.data.simulated_world import Experiment
-from parley.simulations.metrics.noise_reduction import (
+from parley.simulations.metrics.noise_remedies import (
     ACCEPTABLE_LOSS,
     MAX_EPSILON,
     describe_noise_remedy,

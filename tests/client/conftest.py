@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     WIRE_VERSION,
     MessageFrame,
     decode_frame,
@@ -22,12 +22,12 @@ from parley.client.contract.party_protocol import (
 )
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
-from parley.client.party.last_uses import Uptime
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_service import PartyService
 from parley.client.party.party_session import PartySession
 from parley.client.party.plan_policy import RefusalRules
 from parley.client.party.policy_text import format_policy
+from parley.client.party.write_times import Uptime
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.messages import Roster, decode

@@ -14,7 +14,7 @@ import parley.client.data.table_building
 from parley.client.data.csv_text import read_csv_batches
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import GIB, MemoryLimit, compute_memory_limit
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_inference.draft import infer_schema
 
@@ -91,7 +91,7 @@ import numpy, polars
 from parley.client.data.memory_limit import GIB
 from parley.client.data.table_readers import read_tables
 from parley.client.data.records import DataError
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_inference.draft import infer_schema
 

@@ -4,10 +4,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.contract.party_protocol import Declined
+from parley.client.contract.party_messages import Declined
 from parley.client.data.data_error import DataError
-from parley.client.data.party_files import find_party_files
-from parley.client.data.record_files import read_records
+from parley.client.data.party_file_pattern import find_party_files
+from parley.client.data.record_reading import read_records
 from parley.client.data.records import build_records
 from parley.client.data.schema import Schema
 from parley.client.party.dataset_config import DatasetConfig

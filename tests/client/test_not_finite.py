@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import build_ball, clip_rows
+from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.party.party_session import PartySession
 from parley.client.party.plan_policy import RefusalRules

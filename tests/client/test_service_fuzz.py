@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     WIRE_VERSION,
     MessageFrame,
     Reason,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wire_contract import FILE, describe_wire
 
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     WIRE_VERSION,
     MessageFrame,
     Reason,

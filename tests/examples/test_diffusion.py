@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.torch_clipping import choose_way
 from parley.client.models.layers import NetworkError

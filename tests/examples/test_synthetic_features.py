@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, load_schema
 from parley.commands.sample import sample_table
 from parley.planning.plan_job import plan

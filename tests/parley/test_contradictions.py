@@ -8,7 +8,7 @@ import pytest
 from commands import invoked
 from ledgers import ADULT
 
-from parley.owner.offers import _ApprovalCost, compose
+from parley.owner.approval_requests import _ApprovalCost, compose
 from parley.planning.plan_job import plan
 from parley.presentation.paragraphs import format_headline
 from parley.privacy.accounting.privacy_events import GaussianEvent

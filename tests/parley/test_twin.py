@@ -11,12 +11,12 @@ from plain_gradients import plain_gradients
 import parley
 from parley.client.algorithms.registry import ALGORITHMS, decode_task
 from parley.client.contract.strict_decoding import DecodingError
+from parley.non_private_baseline import train_non_private
 from parley.prediction.model_loading import load_model
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE, ModelFileError, open_model
 from parley.simulations.data.bundled_datasets import BUNDLED
 from parley.simulations.data.experiment import load_experiment
-from parley.twin import train_non_private
 
 
 def _job(*overrides):

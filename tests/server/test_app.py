@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 
 import parley.client.app
 from parley.client.app import build_content, read_frame
-from parley.client.contract.party_protocol import WireError, decode_frame
+from parley.client.contract.party_messages import WireError, decode_frame
 from parley.server.app import serve
 from parley.server.jobs.job_file import RUN_KEYS, load_job
 from parley.server.jobs.section_base import JobError

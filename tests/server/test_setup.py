@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from scenes import Scene
 
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     WIRE_VERSION,
     Declined,
     MessageFrame,
@@ -101,7 +101,7 @@ def test_a_party_goes_through_no_more_set_ups_than_the_bounds_allow_for(
     assert first.blobs == again.blobs  # asking is no set-up
     service._party_folder.increment_setups(roster_of(setting.deployment))
     assert commit().blobs != first.blobs
-    monkeypatch.setattr("parley.client.party.session_limits.MAX_SETUPS", 1)
+    monkeypatch.setattr("parley.client.party.open_session_limit.MAX_SETUPS", 1)
     assert commit().head["reason"] == "protocol"
     assert mask_graph.MAX_SETUPS == 1 << mask_graph.GRINDING_BITS
 

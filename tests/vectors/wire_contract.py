@@ -9,20 +9,20 @@ import dataclasses
 import inspect
 from pathlib import Path
 
-from parley.client.contract import agreement, guarantee, party_protocol, release_plan
+from parley.client.contract import agreement, guarantee, party_messages, release_plan
 from parley.secure_agg import messages, protocol_parameters
 
-FILE = Path(__file__).parent / f"wire-{party_protocol.WIRE_VERSION}.txt"
+FILE = Path(__file__).parent / f"wire-{party_messages.WIRE_VERSION}.txt"
 
 
 def describe_wire() -> str:
     """Return all messages, and the fields of each type that both sides agree on."""
-    lines = [f"protocol {party_protocol.WIRE_VERSION}"]
+    lines = [f"protocol {party_messages.WIRE_VERSION}"]
     lines += [f"accountant {release_plan.ACCOUNTANT_VERSION}"]
-    for kind, (keys, blobs) in party_protocol.REQUESTS.items():
+    for kind, (keys, blobs) in party_messages.REQUESTS.items():
         typed = ", ".join(f"{key}: {inspect.formatannotation(hint)}" for key, hint in keys.items())
         lines.append(f"request {kind}({typed}) + {blobs} blobs")
-    lines += [f"reason {reason}" for reason in party_protocol.Reason]
+    lines += [f"reason {reason}" for reason in party_messages.Reason]
     for module in (agreement, release_plan, guarantee, protocol_parameters, messages):
         for name, kind in sorted(vars(module).items()):
             if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__:

@@ -33,7 +33,7 @@ from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayou
 from parley.client.algorithms.iterative import IterativeAlgorithm
 from parley.client.algorithms.noisy_sums import NoModel
 from parley.client.contract.model_state import State
-from parley.client.contract.party_protocol import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import (
     DecodingError,
@@ -43,7 +43,7 @@ from parley.client.contract.strict_decoding import (
 )
 from parley.client.data.party_block import PartyBlock
 from parley.client.dp_sgd.optimisers import ServerStep
-from parley.client.models.clipping import build_ball, clip_rows
+from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.own_code import describe_failure
 from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.privacy.accounting.threat_model import Neighbouring, Unit

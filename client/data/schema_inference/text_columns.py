@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from parley.client.data.column_types import LONG_CODE, canonicalize_text
-from parley.client.data.number_signs import describe_signs, find_signs
+from parley.client.data.unreadable_numbers import describe_signs, find_signs
 
 _POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
 _POSITIVE |= {"ja", "oui", "si", "sí", "sim", "tak"}

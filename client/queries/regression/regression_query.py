@@ -50,7 +50,7 @@ from parley.privacy.estimation.newton_regression import (
 )
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.exact_rows import FINE, keep_surely_within, sum_rows
+from parley.privacy.sensitivity.integer_rows import FINE, keep_surely_within, sum_rows
 from parley.privacy.special_functions import ndtr
 
 SHARES = (5, 10, 20, 65)

@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import grpc
 
-from parley.client.contract.party_protocol import parse_strict_json
+from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
 from parley.deploy.deployment_folders import check_server

@@ -18,7 +18,7 @@ from typing import Any
 
 import grpc
 
-from parley.client.contract.party_protocol import parse_strict_json
+from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.roster import Deployment
 from parley.deploy.authorization import NotAdmitted, admit_operator
 from parley.deploy.run_watcher import load_party_states

@@ -28,7 +28,7 @@ from typing import Any
 
 import grpc
 
-from parley.client.contract.party_protocol import (
+from parley.client.contract.party_messages import (
     MAX_REQUEST_BYTES,
     Reason,
     build_refusal,

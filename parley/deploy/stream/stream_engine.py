@@ -28,7 +28,7 @@ from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.run_observer import Observer
 from parley.simulations.engine.party_folders import party_folders, write_roster
 
-_SERVER, _PARTY = "parley.deploy.stream.run_process", "parley.deploy.stream.party_client"
+_SERVER, _PARTY = "parley.deploy.stream.server_process", "parley.deploy.stream.party_client"
 _RESTARTS = 3
 _LAST_S = 3.0
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from parley.client.algorithms.count_edges import choose_edges
 from parley.client.algorithms.held_out_counts import HeldOutCounts
+from parley.client.algorithms.score_edges import choose_edges
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss

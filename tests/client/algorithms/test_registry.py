@@ -16,7 +16,7 @@ from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.clipping import real_ball
+from parley.client.models.contribution_clipping import real_ball
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian

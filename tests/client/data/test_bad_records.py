@@ -13,7 +13,7 @@ from tables import GOOD, HEADER, SCHEMA, columns, write
 from parley.client.data.array_files import read_arrays
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference.draft import infer_schema
 

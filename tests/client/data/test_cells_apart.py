@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.block_selection import find_blocks
+from parley.client.data.budget_block_rows import find_blocks
 from parley.client.data.budget_blocks import Division
 from parley.client.data.cell_parsing import read_plain_texts
 from parley.client.data.csv_text import read_csv_tables

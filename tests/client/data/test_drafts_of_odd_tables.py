@@ -10,7 +10,7 @@ from parley.client.data.column_types import canonicalize_text
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_columns import build_memory_table
 from parley.client.data.raw_table import RawTable
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
 from parley.client.data.schema_inference.draft import infer_schema

@@ -26,7 +26,7 @@ _READ = """
 import resource, sys
 import numpy, polars, sqlite3
 from parley.client.data.schema import Schema
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.client.data.data_error import DataError

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.data.data_error import DataError
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_check import check_file
 from parley.client.data.schema_inference.draft import infer_schema

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from parley.client.data.class_labels import to_classes
 from parley.client.data.record_codes import build_coded_columns
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.binned_columns import RecordCodes
 from parley.server.synthetic.synthetic_rows import decode_tables, write_table

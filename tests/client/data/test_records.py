@@ -12,8 +12,8 @@ from tables import GOOD, HEADER, SCHEMA, columns, write
 
 from parley.client.data import table_readers
 from parley.client.data.data_error import DataError
-from parley.client.data.party_files import find_party_files
-from parley.client.data.record_files import read_records
+from parley.client.data.party_file_pattern import find_party_files
+from parley.client.data.record_reading import read_records
 from parley.client.data.records import build_records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.schema_inference.draft import infer_schema

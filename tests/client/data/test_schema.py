@@ -19,7 +19,7 @@ from parley.client.data.column_types import (
     canonicalize_text,
 )
 from parley.client.data.data_error import DataError
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import COLUMN_KINDS, FileFormat, Schema, SchemaError, load_schema
 from parley.client.data.schema_check import check_file
 

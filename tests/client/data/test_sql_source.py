@@ -20,7 +20,7 @@ from parley.client.data.budget_blocks import Division
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
 from parley.client.data.schema_inference.draft import infer_schema

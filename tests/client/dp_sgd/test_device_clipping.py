@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from parley.client.dp_sgd.device_clipping import sum_clipped_rows
-from parley.client.models.clipping import build_ball, clip_rows
+from parley.client.models.contribution_clipping import build_ball, clip_rows
 
 ANY_FLOAT = st.floats(allow_nan=True, allow_infinity=True, width=64)
 CLIPS = st.sampled_from([2.0**-40, 0.3, 1.0, 7.0, 2.0**40])

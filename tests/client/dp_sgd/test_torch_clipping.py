@@ -9,7 +9,7 @@ from record_loop import loop_sums
 from torch import nn
 
 from parley.client.dp_sgd.torch_clipping import compute_clipped_sum
-from parley.client.models.clipping import build_ball
+from parley.client.models.contribution_clipping import build_ball
 from parley.client.models.layers import NetworkError, check_layers
 from parley.client.models.networks import Network
 

@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from parley.client.contract.party_protocol import Declined
+from parley.client.contract.party_messages import Declined
 from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss, SquaredLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.networks import Network

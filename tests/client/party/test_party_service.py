@@ -8,11 +8,11 @@ from agreements import NETWORK
 from plans import with_primary
 
 from parley.client.algorithms.output_perturbation import OutputPerturbation
-from parley.client.contract.party_protocol import decode_frame, encode_frame
+from parley.client.contract.party_messages import decode_frame, encode_frame
 from parley.client.party import release_charge
 from parley.client.party.party_folder import PartyFolder
-from parley.client.party.party_response import ReleaseResponse
 from parley.client.party.party_session import PartySession
+from parley.client.party.permitted_output import ReleaseResponse
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.messages import Survivors, decode, encode

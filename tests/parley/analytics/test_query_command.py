@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from parley.analytics.query_file import build_example_file, load_queries
 from parley.analytics.remote_queries import format_response, read_answers
-from parley.analytics.submission import Submission
+from parley.analytics.submitted_queries import Submission
 from parley.cli import app
 from parley.client.data.schema import load_schema
 from parley.client.queries.base import QueryError

@@ -8,7 +8,7 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
 from parley.client.algorithms.query_release import QueryRelease, bind_schema
 from parley.client.algorithms.registry import decode_task, describe_task
-from parley.client.contract.party_protocol import Declined
+from parley.client.contract.party_messages import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.queries.count_queries import Count
@@ -17,7 +17,7 @@ from parley.client.queries.randomised_response import ResponseQuery
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.rounds.remote_parties import QueryParties
+from parley.server.rounds.connected_parties import QueryParties
 
 ALL = {"epsilon": 40.0}
 

@@ -8,7 +8,7 @@ import pytest
 from query_parties import charged, make_parties, open_session, rows_of, simulated
 
 import parley
-from parley.client.contract.party_protocol import Declined
+from parley.client.contract.party_messages import Declined
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import PolicyError, load_policy
 from parley.client.queries.base import QueryError
@@ -21,7 +21,7 @@ from parley.privacy.accounting.tradeoff import compute_gaussian_power, compute_p
 from parley.privacy.calibration.inverse_curves import compute_cks20_rho
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.remote_parties import QueryParties
+from parley.server.rounds.connected_parties import QueryParties
 from parley.simulations.engine.party_folders import party_folders
 
 PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'

@@ -109,7 +109,7 @@ def test_epsilon_is_rounded_up_never_down(tmp_path):
 
 
 def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
-    from parley.simulations.data.heterogeneity import compute_label_distribution
+    from parley.simulations.data.heterogeneity_figures import compute_label_distribution
 
     rng = np.random.default_rng(0)
     for parties, title, mark in (

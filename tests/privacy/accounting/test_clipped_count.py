@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.privacy.accounting.gradient_noise import (
+from parley.privacy.accounting.clipped_count_noise import (
     compute_count_deviation,
     compute_gradient_multiplier,
 )

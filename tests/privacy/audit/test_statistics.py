@@ -23,7 +23,7 @@ from parley.privacy.audit.one_run import (
     one_run_bound,
     one_run_fdp_bound,
 )
-from parley.privacy.audit.world_pair import (
+from parley.privacy.audit.two_world_bounds import (
     compute_mu_ceiling,
     compute_mu_lower,
     compute_pair_ceiling,

@@ -7,7 +7,7 @@ from asked import ask_owners, left_waiting, meanwhile, say
 from query_parties import charged, make_parties, open_session
 from scenes import FEDAVG, Scene, counts
 
-from parley.owner.offers import open_party
+from parley.owner.approval_requests import open_party
 from parley.privacy.accounting.threat_model import Unit
 from parley.server.rounds.round_release import NotApproved
 from parley.server.run_launcher import open_run

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scenes import BASE, Killed, KilledServer, Scene
 
-from parley.client.contract.party_protocol import decode_frame, encode_frame
+from parley.client.contract.party_messages import decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.round_outcome import SECRET_BYTES
 from parley.server.jobs.job_file import load_job

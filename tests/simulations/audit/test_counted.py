@@ -159,7 +159,7 @@ from typing import ClassVar
 import numpy as np
 from parley.client.algorithms.base import Claim, Contribution
 from parley.client.algorithms.own_algorithm import Statistic
-from parley.client.models.clipping import real_ball
+from parley.client.models.contribution_clipping import real_ball
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 @dataclass(frozen=True, kw_only=True)

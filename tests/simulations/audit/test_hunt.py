@@ -26,7 +26,7 @@ from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.audit.audit_target import build_query_target
-from parley.simulations.audit.federation_templates import AuditError
+from parley.simulations.audit.audit_trials import AuditError
 from parley.simulations.audit.measure import (
     Effort,
     audit,

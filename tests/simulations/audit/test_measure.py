@@ -15,7 +15,7 @@ from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit.audit_results import combine_verdicts
 from parley.simulations.audit.audit_target import build_target
-from parley.simulations.audit.federation_templates import AuditError
+from parley.simulations.audit.audit_trials import AuditError
 from parley.simulations.audit.measure import (
     Effort,
     audit,

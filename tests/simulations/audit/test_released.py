@@ -9,7 +9,7 @@ from commands import invoked
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit.audit_target import build_unchanged_target
-from parley.simulations.audit.federation_templates import AuditError
+from parley.simulations.audit.audit_trials import AuditError
 from parley.simulations.audit.measure import Effort, audit_released
 from parley.simulations.audit.model_attacks import TRAININGS
 from parley.simulations.audit.world_batch import WorldRandomness, train_models

@@ -14,8 +14,8 @@ from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit.attack_scores import score_releases
 from parley.simulations.audit.audit_target import build_target
+from parley.simulations.audit.audit_trials import AuditError
 from parley.simulations.audit.canary_pool import repeat_world
-from parley.simulations.audit.federation_templates import AuditError
 from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
 from parley.simulations.audit.observed_worlds import build_hypotheses, compute_reach, has_bare_noise
 from parley.simulations.audit.world_batch import (

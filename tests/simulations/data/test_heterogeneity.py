@@ -8,7 +8,7 @@ import pytest
 from parley.presentation.label_distribution import _describe_finding
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_summary import LabelSkew
-from parley.simulations.data.heterogeneity import QUANTILES, compute_label_distribution
+from parley.simulations.data.heterogeneity_figures import QUANTILES, compute_label_distribution
 from parley.simulations.engine.fast_engine import simulate
 
 

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 from parley.client.data.data_error import DataError
-from parley.client.data.record_files import read_records
+from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_inference.draft import infer_schema
 

@@ -13,7 +13,7 @@ import pytest
 from attending import NAMES, World
 from commands import invoked
 
-from parley.analytics.submission import ServedQueries, parse_submission
+from parley.analytics.submitted_queries import ServedQueries, parse_submission
 from parley.client.data.schema import SchemaError
 from parley.client.queries.base import QueryError
 from parley.client.queries.filters.expressions import WhereError

@@ -1,6 +1,6 @@
 """Run Parley's two Flower apps in Flower's simulation, as the separate process of a run.
 
-python -m parley.deploy.flower_process RUN PARTIES
+python -m parley.deploy.flower_simulation RUN PARTIES
 """
 
 from __future__ import annotations

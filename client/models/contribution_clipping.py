@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from parley.client.data.record_chunks import compute_row_ranges
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.exact_rows import keep_within
+from parley.privacy.sensitivity.integer_rows import keep_within
 
 _RADIUS_BITS: Final = 26
 """Bits of a radius in whole numbers: its square is below 2⁵³."""

@@ -1,6 +1,6 @@
 """Run the server's process of one run on this machine (`parley run --engine processes`).
 
-    python -m parley.deploy.stream.run_process SERVER RUN
+    python -m parley.deploy.stream.server_process SERVER RUN
 
 It opens the port, waits until all parties are connected, and executes the run in RUN.
 """
@@ -31,7 +31,7 @@ def _stop(_number: int, _frame: object) -> None:
 
 def main() -> None:
     """Run the process until the run ends."""
-    parser = argparse.ArgumentParser(prog="parley.deploy.stream.run_process")
+    parser = argparse.ArgumentParser(prog="parley.deploy.stream.server_process")
     parser.add_argument("server", type=Path)
     parser.add_argument("run", type=Path)
     given = parser.parse_args()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.block_selection import select_blocks
+from parley.client.data.budget_block_rows import select_blocks
 from parley.client.data.budget_blocks import Division
 from parley.client.data.cell_parsing import select_labelled
 from parley.client.data.content_digest import ContentDigest, sum_contents
