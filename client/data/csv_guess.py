@@ -61,7 +61,8 @@ def find_separator_fault(path: str | Path, file: FileFormat) -> DataError | None
     if found == file.separator:
         return None
     expected = f"fields separated by {file.separator!r} (file.separator in the schema)"
-    remedy = f"separator = {toml_writing.format_toml_value(found)} under [file] reads it"
+    key = f"separator = {toml_writing.format_toml_value(found)}"
+    remedy = f"{key} reads it, under [file] or next to its path in data.files"
     return DataError(expected, f"fields that look separated by {found!r} ({remedy})", path=path)
 
 

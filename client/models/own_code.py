@@ -9,6 +9,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -43,6 +44,15 @@ def describe_failure(error: BaseException, location: str, *, values: bool = True
         if _is_same_file(frame.filename, file)
     ]
     return f"{shown} ({file.name}, line {frames[-1].lineno})" if frames else shown
+
+
+def locate_failure(error: BaseException) -> str:
+    """Return 'file.py:line' of the innermost frame outside libraries, without the error's text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    libraries = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    frame = (own or frames)[-1]
+    return f"{Path(frame.filename).name}:{frame.lineno}"
 
 
 def _is_same_file(name: str, file: Path) -> bool:

@@ -15,15 +15,14 @@ reveal it. Only the owner sees it, with `parley party DIR --check`.
 from __future__ import annotations
 
 import math
-import traceback
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.party_messages import Declined, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.models.own_code import locate_failure
 from parley.client.models.own_code_errors import CODE_FAILURES
 from parley.client.party import job_limits, release_charge
 from parley.client.party.accepted_run import AcceptedRun
@@ -173,8 +172,7 @@ def _compute_encoded(
         failure = answer.refused[0]
     except CODE_FAILURES as error:
         cause = error.__cause__ or error  # of an app's own code: no text of it
-        at = traceback.extract_tb(cause.__traceback__)[-1]
-        failure = f"{type(cause).__name__} at {Path(at.filename).name}:{at.lineno}"
+        failure = f"{type(cause).__name__} at {locate_failure(cause)}"
     zeros = np.zeros((1, plan.dimension))
     if plan.shared_guarantee is None:
         return plan.encoding.encode(zeros)[0], failure

@@ -48,7 +48,8 @@ def build_certificate_document(certificate: Path) -> Document:
             f"Run {facts.run_id} · issued {facts.issued} · Parley {facts.parley_version} · status: "
             f"{facts.status}"
         ),
-        headline="Privacy certificate",
+        headline="Privacy certificate"
+        + (" of a simulation" if is_in_process(facts.engine) else ""),
         lede=_describe_run(facts),
         sections=[
             *map(_build_guarantee_section, facts.guarantees),

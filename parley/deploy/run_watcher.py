@@ -54,7 +54,8 @@ REASON_MEANINGS = {
     "calibration": "the noise is smaller than the noise that it computes for the job's claim",
     "seeded-noise": "the job has a seed, which is only for simulations",
     "algorithm": "its policy does not accept this algorithm or its settings",
-    "model": "its party.toml does not accept this model, or its labels do not fit it",
+    "model": "its party.toml does not accept this model, its labels do not fit it, or its copy of "
+    "the model's code is another version",
     "sensitivity": "one of its records can change more than the job's noise covers",
     "too-few-records": "it has fewer records than parties.min-records or its policy requires",
     "budget-exhausted": "the job costs more than its policy allows per job, or than is left",

@@ -31,7 +31,7 @@ class Deprecation:
 
     Attributes:
         kind: where people write the name: a file of that kind, the command line, or Python.
-        old: name until `since`: dotted keys (`*` is any name, such as a column's), `--option`, or
+        old: name until `since`: dotted keys (`*` is any name, such as a column's), an option, or
             an attribute of `parley`.
         new: name that replaced it, in the same form. With `*`, only the last part may differ.
         since: version that deprecated the old name, such as 1.1.

@@ -113,8 +113,6 @@ def build_starter_folder(
         DataError, SchemaError: the records cannot be read, or have no label.
     """
     _check_name(name)
-    if schema is not None and label is not None:
-        raise SchemaError("Expected --label without --schema, which names the label, got both.")
     if data in BUNDLED:
         if schema is not None or label is not None:
             raise SchemaError(
@@ -198,6 +196,11 @@ def _read_files(data: str, schema: str | Path | None, label: str | None) -> _Rec
     notes: list[Row] = []
     if schema is not None:
         known = load_schema(schema)
+        if label not in (None, known.label_column):
+            raise SchemaError(
+                f"Expected --label {known.label_column}, the label of {schema}, got {label}. Leave "
+                "--label out, or change the schema."
+            )
         text = Path(schema).read_text(encoding="utf-8")
     else:
         draft = infer_schema(*paths, label=label)
@@ -247,7 +250,8 @@ def _try_job(given: InMemoryData, data: str) -> tuple[Job, int]:
         job = adapt_job_to_memory(load_job(values={"parties": {"count": count}}), given)
         sizes = prepare_data(job, given).sizes
     except DataError as error:
-        draft = f"parley schema infer {shlex.quote(data)} --out schema.toml"
+        label = shlex.quote(given.schema.label_column)
+        draft = f"parley schema infer {shlex.quote(data)} --label {label} --out schema.toml"
         remedy = f", which --schema names (`{draft}` drafts one)" if given.schema.drafted else ""
         raise SchemaError(f"{error}\nCorrect the records, or the schema{remedy}.") from error
     if given.is_one_per_party:

@@ -305,8 +305,7 @@ def _save_run(
         answered=cohort.session.answered_releases,
         records=world.block.sizes,
         before=cohort.session.spent_before,
-        precision=job.dp_sgd.precision,
-        device=str(getattr(world.model, "device", "cpu")),
+        model=world.model,
     )
     summary = summary.with_fields(
         peak_mib=get_peak_mib(), data_mib=compute_data_mib(world.block), dp_sgd=dp_sgd

@@ -134,8 +134,7 @@ def build_dp_sgd_facts(
     answered: NDArray[np.int64],
     records: NDArray[np.int64],
     before: Composition,
-    precision: str,
-    device: str,
+    model: object,
 ) -> DpSgdSummary | None:
     """Return rate, noise, clip, steps and ε by RDP and PLD of every party; None without DP-SGD.
 
@@ -143,7 +142,7 @@ def build_dp_sgd_facts(
         answered: `[B]` releases that each party computed for and is charged.
         records: `[B]` its number of records, which only a simulation knows.
         before: what every party was charged before the first round.
-        precision, device: with which the parties trained.
+        model: the network that the parties trained.
     """
     mechanism = plan.primary.mechanism.training
     if mechanism is None:
@@ -173,8 +172,8 @@ def build_dp_sgd_facts(
             )
             for party, count in enumerate(answered)
         ),
-        precision=precision,
-        device=device,
+        precision=str(getattr(model, "dtype", "float64")).removeprefix("torch."),
+        device=str(getattr(model, "device", "cpu")),
     )
 
 
@@ -209,8 +208,7 @@ def build_local_summary(
         ),
         records=experiment.block.sizes,
         before=compute_spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
-        precision=str(getattr(experiment.model, "dtype", "float64")).removeprefix("torch."),
-        device=str(getattr(experiment.model, "device", "cpu")),
+        model=experiment.model,
     )
     summary = summary.with_fields(
         evaluation=with_label_names(summary.evaluation, experiment.data.label_names)

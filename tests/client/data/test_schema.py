@@ -272,7 +272,8 @@ def test_a_wrong_separator_and_ragged_lines_are_told(tmp_path):
     path = _csv(tmp_path, [line.replace(",", ";") for line in GOOD], "id;age;dose;ward;sick")
     said = (
         f"{path}: Expected fields separated by ',' (file.separator in the schema), got fields that "
-        "look separated by ';' (separator = \";\" under [file] reads it)."
+        "look separated by ';' (separator = \";\" reads it, under [file] or next to its path in "
+        "data.files)."
     )
     for file in ("", "[file]\nheader = false\n"):
         schema = Schema.from_toml(file + SCHEMA)

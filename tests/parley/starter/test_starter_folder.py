@@ -111,11 +111,11 @@ FAULTS = {
     "only a label": (["x", "--data", "one.csv"], "Expected a column to learn from"),
     "a cell that a run refuses": (
         ["x", "--data", "odd cell.csv"],
-        "`parley schema infer 'odd cell.csv' --out schema.toml` drafts one",
+        "`parley schema infer 'odd cell.csv' --label sick --out schema.toml` drafts one",
     ),
-    "a label next to a schema": (
+    "another label than the schema's": (
         ["x", "--data", "one.csv", "--schema", "s.toml", "--label", "age"],
-        "Expected --label without --schema",
+        "Expected --label sick, the label of s.toml, got age.",
     ),
     "a bundled name with a label": (
         ["x", "--label", "age"],
@@ -135,6 +135,10 @@ def test_a_folder_that_could_not_run_is_refused_and_not_made(fault, tmp_path, mo
     write_rows(tmp_path / "one.csv", "age", [str(at % 60) for at in range(300)])
     rows = [f"{at % 60},{'yes' if at % 3 else 'no'}" for at in range(300)]
     write_rows(tmp_path / "odd cell.csv", "age,sick", [*rows, "twelve,yes"])
+    label = 'sick = { kind = "label", positive = "yes", negative = "no" }'
+    (tmp_path / "s.toml").write_text(
+        f'[columns]\nage = {{ kind = "numeric", range = [0, 60] }}\n{label}\n'
+    )
     done = invoked("new", *words)
     assert done.exit_code != 0
     assert message in str(done.exception)
@@ -154,7 +158,7 @@ age = { kind = "numeric", range = [0, 60], missing = 30 }
 sick = { kind = "label", positive = "yes", negative = "no" }
 """
     (tmp_path / "own.toml").write_text(schema)
-    done = invoked("new", "study", "--data", "odd.csv", "--schema", "own.toml")
+    done = invoked("new", "study", "--data", "odd.csv", "--schema", "own.toml", "--label", "sick")
     assert done.exit_code == 0, done.exception
     assert "Review" not in done.stdout
     assert (tmp_path / "study" / "schema.toml").read_text() == schema
