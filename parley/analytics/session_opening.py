@@ -170,7 +170,10 @@ def read_parties(
 
 def _list_sources(data: Any, schema: Schema) -> Sequence[Source]:
     if data is None:
-        raise QueryError("Expected data, as one file or in-memory frame per party, got none.")
+        raise QueryError(
+            "Expected data, as one file or in-memory frame per party, got none. To ask real "
+            "parties, name the server's folder (--server, or deployment=)."
+        )
     if isinstance(data, str | Path):
         globbed = any(mark in str(data) for mark in "*?[")
         return list(find_party_files(str(data))) if globbed else [data]

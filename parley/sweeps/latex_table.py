@@ -13,7 +13,7 @@ from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
-from parley.sweeps.sweep_results import HALF_WIDTH, Row, format_assumptions
+from parley.sweeps.sweep_results import HALF_WIDTH, Row, format_assumptions, format_cell_label
 from parley.sweeps.sweep_table import EPSILON, TableGrid
 
 _TITLES = {
@@ -142,7 +142,7 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
         f"{_TITLES.get(metric, metric.replace('_', ' ').capitalize())}: mean over {seeds} "
         f"{format_noun(seeds, 'seed')}{spread}",
         ", ".join(fact for fact in facts if fact),
-        _format_scope(good) if good else "",
+        _format_scope(good, grid.down) if good else "",
         "The best mean of a column is bold" if len(grid.labels) > 1 else "",
         f"{marked}{format_rounded_up(max(beyond), 3)}" if beyond else "",
         f"All figures are of simulations (Parley {escape_latex(version)})",
@@ -150,10 +150,20 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
     return ". ".join(sentence for sentence in sentences if sentence) + "."
 
 
-def _format_scope(rows: Sequence[Row]) -> str:
-    """Return what every ε of the table protects, against whom, and what it assumes."""
+def _format_scope(rows: Sequence[Row], down: Sequence[str]) -> str:
+    """Return what every ε of the table protects, against whom, and what it assumes.
+
+    If rows of the table have different adversaries, each is followed by its rows.
+    """
     scopes = dict.fromkeys(f"{row['unit']}, {row['neighbouring']}" for row in rows)
-    against = dict.fromkeys(Adversary(row["adversary"]).words for row in rows)
+    labels: dict[str, dict[str, None]] = {}
+    for row in rows:
+        of = labels.setdefault(Adversary(row["adversary"]).words, {})
+        of[format_cell_label({"values": row}, down)] = None
+    against = [
+        f"{words} ({', '.join(names)})" if len(labels) > 1 else words
+        for words, names in labels.items()
+    ]
     assumed = format_assumptions(rows)
     assuming = f"; assuming: {assumed}" if assumed else ""
     return escape_latex(

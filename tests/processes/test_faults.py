@@ -163,12 +163,12 @@ def fill_disk(processes, name):
 class Absent:
     """The parties that were missing from each round, as a script of faults."""
 
-    most = 0.2
+    max_fraction = 0.2
 
     def __init__(self, lines):
         self._names = {line["round"]: line["absent"] for line in lines}
 
-    def at(self, *, round_number, attempt, parties):
+    def sample_faults(self, *, round_number, attempt, parties):
         del attempt, parties
         missing = [NAMES.index(name) for name in self._names[round_number]]
         dropped = dict.fromkeys(missing, DropStage.BEFORE_VECTOR)

@@ -107,6 +107,7 @@ def test_the_image_holds_the_package_and_nothing_that_is_secret():
     base = dict(instructions())["ARG"].removeprefix("BASE=")
     images = [rest.split()[0] for name, rest in instructions() if name == "FROM"]
     assert images == ["${BASE}", "${BASE}"]
+    assert re.fullmatch(r"python:\d\.\d+-slim@sha256:[0-9a-f]{64}", base)
     assert tuple(map(int, re.findall(r"python:(\d+)\.(\d+)", base)[0])) >= least
     installs = [rest for name, rest in instructions() if name == "RUN" and "pip install" in rest]
     assert all("--require-hashes -r requirements.lock" in rest for rest in installs)

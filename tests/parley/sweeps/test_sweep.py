@@ -291,6 +291,12 @@ def test_what_a_run_assumes_stands_beside_its_epsilon_in_sentence_table_and_file
     assert assumed.to_list() == ["", BATCH_INVARIANCE]
     table = format_latex_table(build_grid(rows, ["kind"]), rows, "loss", title="s", version="1")
     assert f"assuming: {BATCH_INVARIANCE}" in table.replace("\\", "")
+    rows[1] |= {"adversary": "all-others"}
+    table = format_latex_table(build_grid(rows, ["kind"]), rows, "loss", title="s", version="1")
+    assert (
+        "if everyone else is honest (kind mlp); the server and all other parties (kind cnn)"
+        in table
+    )
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):
