@@ -136,13 +136,14 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
         _format_range("m", parties, "party"),
         _format_delta(_find_values(good, "delta")),
     ]
+    axes = grid.down or tuple(axis for axis in (grid.across,) if axis not in ("", EPSILON))
     beyond = [cell["epsilon"] for cell in grid.cells.values() if _is_charged_more(grid, cell)]
     marked = r"$^{\dagger}$ Charged more than its column's $\varepsilon$, up to "
     sentences = [
         f"{_TITLES.get(metric, metric.replace('_', ' ').capitalize())}: mean over {seeds} "
         f"{format_noun(seeds, 'seed')}{spread}",
         ", ".join(fact for fact in facts if fact),
-        _format_scope(good, grid.down) if good else "",
+        _format_scope(good, axes) if good else "",
         "The best mean of a column is bold" if len(grid.labels) > 1 else "",
         f"{marked}{format_rounded_up(max(beyond), 3)}" if beyond else "",
         f"All figures are of simulations (Parley {escape_latex(version)})",
@@ -150,18 +151,18 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
     return ". ".join(sentence for sentence in sentences if sentence) + "."
 
 
-def _format_scope(rows: Sequence[Row], down: Sequence[str]) -> str:
+def _format_scope(rows: Sequence[Row], axes: Sequence[str]) -> str:
     """Return what every ε of the table protects, against whom, and what it assumes.
 
-    If rows of the table have different adversaries, each is followed by its rows.
+    If runs of the table have different adversaries, each is followed by its rows or columns.
     """
     scopes = dict.fromkeys(f"{row['unit']}, {row['neighbouring']}" for row in rows)
     labels: dict[str, dict[str, None]] = {}
     for row in rows:
         of = labels.setdefault(Adversary(row["adversary"]).words, {})
-        of[format_cell_label({"values": row}, down)] = None
+        of[format_cell_label({"values": row}, axes)] = None
     against = [
-        f"{words} ({', '.join(names)})" if len(labels) > 1 else words
+        f"{words} ({', '.join(names)})" if len(labels) > 1 and axes else words
         for words, names in labels.items()
     ]
     assumed = format_assumptions(rows)
