@@ -35,7 +35,7 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.dp_sgd.batch_sums import split_party_chunks
 from parley.client.dp_sgd.local_training import train_parties
-from parley.client.dp_sgd.optimisers import ServerStep
+from parley.client.dp_sgd.optimisers import ServerStep, build_server_state
 from parley.client.dp_sgd.training_data import TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.contribution_clipping import (
@@ -121,14 +121,8 @@ class FederatedAveraging(IterativeAlgorithm):
 
     def init(self) -> State:
         """Return the network's public initial state."""
-        theta = self.model.start()
-        zero = np.zeros_like(theta)
         return {
-            "theta": theta,
-            "first": zero,
-            "second": zero,
-            "average": zero,
-            "round": np.zeros(1),
+            **build_server_state(self.model.start()),
             **({} if self.components is None else {"components": self.components}),
             **({"clipped": np.zeros(1)} if self.training.clipped_share else {}),
         }

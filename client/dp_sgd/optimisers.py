@@ -48,6 +48,12 @@ def apply_step(
     return {**state, **moments, "theta": theta, "round": done}
 
 
+def build_server_state(theta: NDArray[np.float64]) -> State:
+    """Return the state before the first round: θ, and zeros for moments, mean and rounds done."""
+    zero = np.zeros_like(theta)
+    return {"theta": theta, "first": zero, "second": zero, "average": zero, "round": np.zeros(1)}
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerStep:
     """The server's step along the average update.

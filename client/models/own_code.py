@@ -47,12 +47,15 @@ def describe_failure(error: BaseException, location: str, *, values: bool = True
 
 
 def locate_failure(error: BaseException) -> str:
-    """Return 'file.py:line' of the innermost frame outside libraries, without the error's text."""
+    """Return 'file.py:line' of the innermost frame outside libraries, without the error's text.
+
+    An exception that was made but not raised has no frame.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     libraries = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
     own = [frame for frame in frames if not frame.filename.startswith(libraries)]
-    frame = (own or frames)[-1]
-    return f"{Path(frame.filename).name}:{frame.lineno}"
+    found = own or list(frames)
+    return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else "an unknown line"
 
 
 def _is_same_file(name: str, file: Path) -> bool:

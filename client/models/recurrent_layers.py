@@ -79,7 +79,7 @@ class _Unrolled(nn.RNNBase):
             getattr(self, f"bias_{name}{end}") if self.bias else None for name in ("ih", "hh")
         ]
         project = getattr(self, f"weight_hr{end}") if self.proj_size else None
-        step = self._choose_step()
+        step = _choose_step(self)
         outputs: list[Tensor] = []
         steps = list(linear(x, of_input, biases[0]))
         for row in reversed(steps) if backwards else steps:
@@ -88,27 +88,14 @@ class _Unrolled(nn.RNNBase):
             outputs.append(state[0])
         return torch.stack(outputs[::-1] if backwards else outputs), state
 
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
-        raise NotImplementedError
 
-
-class _UnrolledLSTM(_Unrolled, nn.LSTM):
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
+def _choose_step(layer: nn.Module) -> Callable[[Tensor, Tensor, State], State]:
+    """Return the function of one step of a layer or cell."""
+    if isinstance(layer, nn.LSTM | nn.LSTMCell):
         return _step_lstm
-
-
-class _UnrolledGRU(_Unrolled, nn.GRU):
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
+    if isinstance(layer, nn.GRU | nn.GRUCell):
         return _step_gru
-
-
-class _UnrolledRNN(_Unrolled, nn.RNN):
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
-        return _choose_plain_step(self.nonlinearity)
-
-
-def _choose_plain_step(nonlinearity: str) -> Callable[[Tensor, Tensor, State], State]:
-    function = torch.tanh if nonlinearity == "tanh" else torch.relu
+    function = torch.tanh if layer.nonlinearity == "tanh" else torch.relu
     return lambda x, h, _: (function(x + h),)
 
 
@@ -136,26 +123,32 @@ class _UnrolledCell(nn.RNNCellBase):
         zero = input.new_zeros((*input.shape[:-1], self.hidden_size))
         state: State = (zero, zero) if hx is None else tuple(hx) if lstm else (hx,)
         of_input = linear(input, self.weight_ih, self.bias_ih)
-        found = self._choose_step()(of_input, linear(state[0], self.weight_hh, self.bias_hh), state)
+        found = _choose_step(self)(of_input, linear(state[0], self.weight_hh, self.bias_hh), state)
         return found if lstm else found[0]
 
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
-        raise NotImplementedError
+
+class _UnrolledLSTM(_Unrolled, nn.LSTM):
+    pass
+
+
+class _UnrolledGRU(_Unrolled, nn.GRU):
+    pass
+
+
+class _UnrolledRNN(_Unrolled, nn.RNN):
+    pass
 
 
 class _UnrolledLSTMCell(_UnrolledCell, nn.LSTMCell):
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
-        return _step_lstm
+    pass
 
 
 class _UnrolledGRUCell(_UnrolledCell, nn.GRUCell):
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
-        return _step_gru
+    pass
 
 
 class _UnrolledRNNCell(_UnrolledCell, nn.RNNCell):
-    def _choose_step(self) -> Callable[[Tensor, Tensor, State], State]:
-        return _choose_plain_step(self.nonlinearity)
+    pass
 
 
 _UNROLLED: dict[type[nn.Module], type[nn.Module]] = {

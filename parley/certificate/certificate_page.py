@@ -102,7 +102,7 @@ def _list_limits(facts: CertificateStatement) -> list[str]:
 def _build_guarantee_section(guarantee: CertifiedGuarantee) -> Section:
     """Return one unit's guarantee: its adversaries, an attacker's rates, its assumptions."""
     charged = guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)
-    rows = [[guarantee.adversary.words, charged, "charged and checked from the entries"]]
+    rows = [[guarantee.adversary_text, charged, "charged and checked from the entries"]]
     rows += [
         [
             row.adversary.words,

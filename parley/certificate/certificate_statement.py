@@ -37,6 +37,8 @@ class CertifiedGuarantee(JsonRecord):
 
     Attributes:
         epsilon, delta: Charged values, by the named conversion, against `adversary`.
+        colluders: Maximum number of parties that collude with the server; None if the noise is one
+            trusted server's.
         accounts: Values against the other adversaries, as the run computed them.
         assumptions: Assumptions beyond the proof.
         found: How often an attacker recognises one unit and groups, from the entries.
@@ -48,10 +50,18 @@ class CertifiedGuarantee(JsonRecord):
     delta: float = Field(ge=0, lt=1)
     conversion: str
     adversary: Adversary
+    colluders: int | None = Field(ge=0)
     spent: dict[str, Any]
     accounts: tuple[AdversaryAccount, ...]
     assumptions: tuple[str, ...]
     found: tuple[AttackerRate, ...] | None = None
+
+    @property
+    def adversary_text(self) -> str:
+        """The charged adversary, with the number of parties that may collude."""
+        if self.adversary is Adversary.COLLUDERS and self.colluders is not None:
+            return f"{self.adversary.words} (at most {self.colluders})"
+        return self.adversary.words
 
 
 class CertificateStatement(JsonRecord):

@@ -144,6 +144,7 @@ def _build_guarantee(
         delta=guarantee.delta,
         conversion=conversion,
         adversary=guarantee_text.get_charged_adversary(guarantee),
+        colluders=None if guarantee.noise.shares is None else guarantee.noise.shares.colluders,
         spent=own.to_json(),
         accounts=tuple(row for row in guarantee.accounts if not row.charged),
         assumptions=("not known",) if guarantee.assumptions is None else guarantee.assumptions,

@@ -102,7 +102,7 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
     """
     spent = guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)
     stated = (
-        f"{spent}, {guarantee_text.format_scope(guarantee)}, against {guarantee.adversary.words}"
+        f"{spent}, {guarantee_text.format_scope(guarantee)}, against {guarantee.adversary_text}"
     )
     others = [
         f"{guarantee_text.format_epsilon_delta(row.epsilon, row.delta)} for one {guarantee.unit} "

@@ -9,6 +9,7 @@ import typer
 from parley.command_options import AsJson
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
+from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.printable_text import to_one_line
 from parley.terminal.ledger_output import (
@@ -51,12 +52,18 @@ def show_ledger(ledger: LedgerPath, as_json: AsJson = False) -> None:
 @ledger_app.command("verify")
 def verify_ledger_command(ledger: LedgerPath, named: LedgerUrl = None) -> None:
     """Check the ledger's hash chain and totals; name an entry that somebody edited."""
-    problems, entries = verify_ledger(ledger, ledger_url=named)
+    problems, entries, head = verify_ledger(ledger, ledger_url=named)
     if problems:
         for problem in problems:
             typer.echo(to_one_line(f"✗ {problem}"), err=True)
         raise typer.Exit(1)
     typer.echo(f"✓ {entries} entries, chain and totals intact.")
+    typer.echo(f"  {_format_head(head)}")
+
+
+def _format_head(head: ChainHead) -> str:
+    """Return the end of the log, which shows whether a restored copy is the newest."""
+    return f"{head.records} records, hash {head.hash}"
 
 
 @ledger_app.command("copy")
@@ -72,7 +79,7 @@ def copy_ledger_command(
     private key, and never let two processes use the two ledgers: they would not add up.
     """
     head = copy_ledger(ledger, target)
-    typer.echo(to_one_line(f"Copied and verified: {head.records} records, hash {head.hash}."))
+    typer.echo(f"Copied and verified.\n  {_format_head(head)}")
 
 
 @ledger_app.command("upgrade")
@@ -96,7 +103,7 @@ def upgrade_ledger_command(
         typer.echo("The ledger has the current version. Nothing was changed.")
         return
     typer.echo(to_one_line(f"Version {made.before} was copied to {made.copy}."))
-    typer.echo(f"Upgraded and verified: {made.head.records} records.")
+    typer.echo(f"Upgraded and verified.\n  {_format_head(made.head)}")
 
 
 @ledger_app.command("free")

@@ -183,8 +183,10 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
         console.print(f"{run} assuming: {assumed}", soft_wrap=True)
 
 
-def verify_ledger(location: str, *, ledger_url: str | None = None) -> tuple[list[str], int]:
-    """Return the faults of a ledger, and its number of entries.
+def verify_ledger(
+    location: str, *, ledger_url: str | None = None
+) -> tuple[list[str], int, ChainHead]:
+    """Return the faults of a ledger, its number of entries, and the end of its log.
 
     Args:
         location: its location, or the folder of a run with a summary that has the log's head.
@@ -193,7 +195,7 @@ def verify_ledger(location: str, *, ledger_url: str | None = None) -> tuple[list
     with Ledger.open(_locate(location, ledger_url), create=False, read_only=True) as ledger:
         found = ledger.verify(anchor=_load_expected_head(location))
         problems = [f"record {p.position}: {p.message}" for p in found]
-        return problems, 0 if problems else len(ledger.list_entries())
+        return problems, 0 if problems else len(ledger.list_entries()), ledger.get_head()
 
 
 def copy_ledger(location: str, target: str) -> ChainHead:

@@ -202,8 +202,8 @@ def check_sound(problems: Iterable[LedgerProblem], place: str) -> None:
     wrong = [each for each in problems if not each.of_checkpoint]
     if wrong:
         raise LedgerCorrupt(
-            f"Expected a sound ledger at {place}, got: {wrong[0]} Nothing was charged; "
-            f"`parley ledger verify {quote(place)}` lists all ({len(wrong)})."
+            f"Expected a sound ledger at {place}, got: {wrong[0]} Nothing was charged. "
+            f"`parley ledger verify {quote(place)}` lists what is wrong within the ledger."
         )
 
 

@@ -9,14 +9,14 @@ import dataclasses
 import inspect
 from pathlib import Path
 
-from parley.client.contract import agreement, guarantee, party_messages, release_plan
+from parley.client.contract import agreement, assumptions, guarantee, party_messages, release_plan
 from parley.secure_agg import messages, protocol_parameters
 
 FILE = Path(__file__).parent / f"wire-{party_messages.WIRE_VERSION}.txt"
 
 
 def describe_wire() -> str:
-    """Return all messages, and the fields of each type that both sides agree on."""
+    """Return all messages, and fields and sentences that both sides agree on."""
     lines = [f"protocol {party_messages.WIRE_VERSION}"]
     lines += [f"accountant {release_plan.ACCOUNTANT_VERSION}"]
     for kind, (keys, blobs) in party_messages.REQUESTS.items():
@@ -27,6 +27,12 @@ def describe_wire() -> str:
         for name, kind in sorted(vars(module).items()):
             if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__:
                 lines += [f"{name}.{each.name}: {each.type}" for each in dataclasses.fields(kind)]
+    # Agreements contain these sentences: with another wording two sides do not agree.
+    lines += [
+        f"{name}: {text}"
+        for name, text in sorted(vars(assumptions).items())
+        if name.isupper() and isinstance(text, str)
+    ]
     return "\n".join(lines) + "\n"
 
 

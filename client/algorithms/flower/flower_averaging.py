@@ -42,7 +42,7 @@ from parley.client.contract.strict_decoding import (
     format_received,
 )
 from parley.client.data.party_block import PartyBlock
-from parley.client.dp_sgd.optimisers import ServerStep
+from parley.client.dp_sgd.optimisers import ServerStep, build_server_state
 from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.own_code import describe_failure
 from parley.client.models.own_code_errors import CODE_FAILURES
@@ -142,15 +142,8 @@ class FlowerAveraging(IterativeAlgorithm):
 
     def init(self) -> State:
         """Return the initial arrays as one vector; zeros at a party, which is sent the model."""
-        zero = np.zeros(self.dimension)
-        theta = zero if self.initial is None else self.initial.copy()
-        return {
-            "theta": theta,
-            "first": zero,
-            "second": zero,
-            "average": zero,
-            "round": np.zeros(1),
-        }
+        theta = np.zeros(self.dimension) if self.initial is None else self.initial.copy()
+        return build_server_state(theta)
 
     def local(
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness

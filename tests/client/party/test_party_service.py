@@ -161,7 +161,7 @@ def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(
 
 
 @pytest.mark.parametrize("point", ["share", "server"])
-@pytest.mark.parametrize("fault", ["raises", "exits", "is not certified"])
+@pytest.mark.parametrize("fault", ["raises", "exits", "blames", "is not certified"])
 def test_a_computation_that_fails_is_an_answer_like_any_other(
     tmp_path, wired, monkeypatch, fault, point
 ):
@@ -171,9 +171,12 @@ def test_a_computation_that_fails_is_an_answer_like_any_other(
     world.join()
     heard = world.round_requests(1)
     local, failures = OutputPerturbation.local, {"raises": MemoryError, "exits": SystemExit}
+    failures["blames"] = KeyError  # as a cause that was never raised, so it has no line
 
     def unlucky(self, state, block, plan, randomness):
         given = local(self, state, block, plan, randomness)
+        if fault == "blames" and randomness.party == 0:
+            raise ValueError("of the 40 records") from KeyError("record 40")
         if fault in failures and randomness.party == 0:
             raise failures[fault]("of the 40 records")
         return replace(given, failed=(0,) if randomness.party == 0 else ())

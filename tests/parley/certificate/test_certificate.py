@@ -65,6 +65,8 @@ def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     assert [row.members for row in of.found] == [1, 2, 5, 10]
     assert f"recognises one record in at most {format_percent(of.found[0].rate)}" in text
     assert len(verdict.confirmed) == 5
+    assert of.colluders == result.summary.primary.noise.shares.colluders == 1
+    assert "against the server and the parties that may collude with it (at most 1)" in text
     offline = verify_certificate(file)
     assert any("name the run's folder" in line for line in offline.unchecked)
     assert any("who owns that key" in line for line in offline.unchecked)

@@ -145,8 +145,8 @@ def test_an_old_ledger_is_read_and_written_only_after_its_upgrade(old: Path) -> 
     said = run.invoke(ledger_app, ["upgrade", str(old)])
     assert (said.exit_code, said.output) == (
         0,
-        f"Version 6 was copied to {old}.version-6.\nUpgraded and verified: {head.records} "
-        "records.\n",
+        f"Version 6 was copied to {old}.version-6.\nUpgraded and verified.\n"
+        f"  {head.records} records, hash {head.hash}\n",
     )
     with Ledger.open(old) as ledger:
         assert ledger.verify(anchor=head) == []
