@@ -95,7 +95,7 @@ class Run(RunResult):
         """
         from parley.certificate.certificate_files import write_certificate  # noqa: PLC0415 - spares cryptography and jinja2
 
-        target = None if path is None else Path(path).with_suffix(".json")
+        target = None if path is None else Path(path)
         own = None if key is None else Path(key)
         return write_certificate(self.folder, target, key=own, ledger=ledger)[1]
 

@@ -28,7 +28,12 @@ def write_certificate(
         CertificateError: a file exists already, or the run cannot be certified.
     """
     target = target or run / "certificate.json"
-    page = target.with_suffix(".html")
+    if target.suffix == ".html":
+        raise CertificateError(
+            f"Expected a name for the JSON file, got {target}. Its page gets the same name with "
+            f".html: {target.with_suffix('.json')}"
+        )
+    page = target.with_name(f"{target.name.removesuffix('.json')}.html")
     for file in (target, page):
         if file.exists():
             raise CertificateError(f"{file} exists already. Name another file.")

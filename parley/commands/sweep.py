@@ -52,7 +52,7 @@ def run_sweep_command(
 ) -> None:
     """Run a job over a grid of its keys, as simulations; figures with means and intervals.
 
-    The same command again goes on where it stopped, and runs only what is new. One failed cell
+    The same command again resumes it, and runs only what is new. One failed cell
     doesn't stop the others; status 1 says that some failed. What has ended is kept at Ctrl-C and
     at a service manager's stop.
     """

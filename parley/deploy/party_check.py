@@ -286,13 +286,13 @@ def _check_no_overlap(
 
 def _check_ledger(folder: Path) -> str:
     """Check that the ledger was not edited, damaged or replaced since its entries were written."""
-    keeper = PartyFolder(path=folder)
-    path = keeper.ledger_path
+    party_folder = PartyFolder(path=folder)
+    path = party_folder.ledger_path
     if not has_ledger(path):
         return f"none yet; the first charge creates {path}"
     with Ledger.open(path, read_only=True) as ledger:
         wrong, entries = (
-            ledger.verify(anchor=keeper.find_newest_ledger_head()),
+            ledger.verify(anchor=party_folder.find_newest_ledger_head()),
             ledger.list_entries(),
         )
     if wrong:

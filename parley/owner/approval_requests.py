@@ -223,23 +223,23 @@ def open_party(folder: Path) -> Iterator[OwnedParty]:
         PartyFolderError, ConsentError, RosterError, LedgerError: what its owner must repair.
     """
     folder = folder.resolve()
-    keeper = PartyFolder.open(folder)
+    party_folder = PartyFolder.open(folder)
     deployment = load_deployment(folder / "deployment.toml")
-    own = derive_signing_public_key(keeper.load_identity())
+    own = derive_signing_public_key(party_folder.load_identity())
     name = next((each.name for each in deployment.parties if each.identity == own), "")
-    if not keeper.ledger_path.exists():  # create it as the party does, for its owner only
+    if not party_folder.ledger_path.exists():  # create it as the party does, for its owner only
         with (
-            hold_request_lock(keeper.path, wait_s=_WAIT_S),
-            closing(LedgerCache(keeper.ledger_path)) as kept,
+            hold_request_lock(party_folder.path, wait_s=_WAIT_S),
+            closing(LedgerCache(party_folder.ledger_path)) as kept,
         ):
             kept.get_ledger()
-    with Ledger.open(keeper.ledger_path) as ledger:
+    with Ledger.open(party_folder.ledger_path) as ledger:
         yield OwnedParty(
             folder=folder,
             name=name,
             policy=load_policy(folder / "party.toml"),
             deployment=deployment,
-            party_folder=keeper,
+            party_folder=party_folder,
             ledger=ledger,
         )
 

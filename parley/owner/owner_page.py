@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = "parley", ""
 
     def do_GET(self) -> None:
-        self._answer({"/": self._send_page, "/standing": self._send_status})
+        self._answer({"/": self._send_page, "/status": self._send_status})
 
     def do_POST(self) -> None:
         self._answer({"/decide": self._decide})

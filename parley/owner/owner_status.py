@@ -4,6 +4,7 @@ costs.
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def list_runs(party: OwnedParty) -> list[Row]:
                 "data set": key[1],
                 "what": ", ".join({get_title(str(e.facts["mechanism"])): 0 for _, e in own}),
                 "paid": _format_spent([entry for _, entry in own], deltas),
-                "your word": _format_decision(decision),
+                "your decision": _format_decision(decision),
                 "run": key[0],
             }
         )
@@ -125,7 +126,7 @@ def build_owner_document(party: OwnedParty) -> Document:
     requests = party.list_requests()
     waiting = [Text(f"{each.name}  {each.dataset}: {each.price}") for each in requests]
     hint = (
-        f"`parley owner pending {party.folder}` describes each."
+        f"`parley owner pending {shlex.quote(str(party.folder))}` describes each."
         if requests
         else "Nothing waits for your approval."
     )
@@ -142,7 +143,8 @@ def build_owner_document(party: OwnedParty) -> Document:
 
 def build_approval_document(request: ApprovalRequest, folder: Path) -> Document:
     """Build what one pending request would compute and cost, and the commands that decide it."""
-    commands = [f"parley owner {word} {folder} {request.name}" for word in ("accept", "refuse")]
+    place = shlex.quote(str(folder))
+    commands = [f"parley owner {word} {place} {request.name}" for word in ("accept", "refuse")]
     return Document(
         headline=f"{request.name}  {request.dataset}",
         lede=request.price,

@@ -1,7 +1,8 @@
 """Define a document: the content of a page, independent of the format that shows it.
 
 Each kind of page has one builder, a row of `parley.presentation.page_registry`, which returns a
-`Document`. `html_renderer`, `terminal_renderer` and `json_renderer` show any document.
+`Document`. `parley.presentation.html_renderer`, `parley.presentation.json_renderer` and
+`parley.terminal.document_output` show any document.
 """
 
 from __future__ import annotations

@@ -82,6 +82,8 @@ def rename_keys(kind: Kind, tree: dict[str, Any], *, stored: bool = False) -> No
                 target = tree
                 for part in new_path:
                     target = target.setdefault(part, {})
+                    if not isinstance(target, dict):
+                        raise ValueError(f"Expected a table [{part}], got {target!r}.")
             if new in target:
                 raise ValueError(f"Expected {row.new} or {row.old}, got both. Delete {row.old}.")
             if not stored:

@@ -193,6 +193,12 @@ def _read_files(data: str, schema: str | Path | None, label: str | None) -> _Rec
     paths = find_party_files(data) if is_glob else [Path(data)]
     if not is_glob:
         refuse_folder(data)
+        if any(mark in data for mark in "*?["):
+            raise DataError(
+                "a file name without *, ? and [, which a job reads as a pattern: rename the file",
+                "one with them",
+                path=data,
+            )
     notes: list[Row] = []
     if schema is not None:
         known = load_schema(schema)
@@ -295,7 +301,7 @@ def _list_rows(name: str, records: _Records, job: Job, *, has_network: bool) -> 
         Row(
             "Job",
             f"{job.parties.count} {format_noun(job.parties.count, 'party')}, {job.model.kind}, "
-            f"{columns}, ε = 1, simulated on this machine",
+            f"{columns}, ε = 1 per record (replace-one), simulated on this machine",
         ),
         *records.notes,
         Row("Next", f"cd {name}", whole=True),

@@ -35,7 +35,7 @@ def build_comparison_document(folders: Sequence[Path]) -> Document:
             )
             for title, rows in (
                 (format_difference_count(settings), settings),
-                ("What each came to", results),
+                ("Results", results),
             )
         ],
         footer="* simulation only: a real run would have to release each figure, and pay for it",
@@ -56,8 +56,8 @@ def compare_runs(folders: Sequence[Path]) -> tuple[Rows, Rows]:
         for key in jobs[0]
         if key not in _NOT_COMPARED and len({repr(job[key]) for job in jobs}) > 1
     ]
-    told = [_format_outcome(run.summary) for run in runs]
-    return settings, [(name, [each[name] for each in told]) for name in told[0]]
+    outcomes = [_format_outcome(run.summary) for run in runs]
+    return settings, [(name, [each[name] for each in outcomes]) for name in outcomes[0]]
 
 
 def list_run_names(folders: Sequence[Path]) -> list[str]:

@@ -84,8 +84,9 @@ def _format_line(cells: Sequence[str]) -> str:
 
 
 def _format_head(axis: str, value: str) -> str:
-    name = r"$\varepsilon" if axis == EPSILON else escape_latex(axis.rpartition(".")[2]) + " $"
-    return f"{name} = {escape_latex(value)}$" if axis else ""
+    if axis == EPSILON:
+        return rf"$\varepsilon = {escape_latex(value)}$"
+    return escape_latex(f"{axis.rpartition('.')[2]} = {value}") if axis else ""
 
 
 def _find_best(grid: TableGrid, head: str, metric: str) -> set[str]:
@@ -130,10 +131,12 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
     good = [row for row in rows if row["status"] != "failed"]
     seeds = len({row.get("repetition") for row in rows})
     spread = "" if seeds < 2 else r" $\pm$ half-width of its 95\,\% interval (Student's $t$)"
+    is_swept = EPSILON in (grid.across, *grid.down)
     parties = [] if "parties.count" in grid.down else _find_values(good, "parties")
     facts = [
         _format_range("N", _find_values(good, "records"), "training record"),
         _format_range("m", parties, "party"),
+        _format_epsilon([] if is_swept else _find_values(good, "epsilon")),
         _format_delta(_find_values(good, "delta")),
     ]
     axes = grid.down or tuple(axis for axis in (grid.across,) if axis not in ("", EPSILON))
@@ -182,6 +185,14 @@ def _format_range(symbol: str, values: Sequence[int], noun: str) -> str:
     if len(values) > 1:
         return f"${symbol} = {values[0]}$ to ${values[-1]}$ {format_noun(2, noun)}"
     return f"${symbol} = {values[0]}$ {format_noun(values[0], noun)}"
+
+
+def _format_epsilon(values: Sequence[float]) -> str:
+    """Return the ε that runs were charged, or the largest."""
+    if not values:
+        return ""
+    relation = "=" if len(values) == 1 else r"\le"
+    return rf"$\varepsilon {relation} {format_rounded_up(values[-1], 3)}$"
 
 
 def _format_delta(values: Sequence[float]) -> str:

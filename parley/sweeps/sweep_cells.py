@@ -41,6 +41,7 @@ from typing import Any
 
 from parley.privacy.ledger.hash_chain import encode_canonical_json
 from parley.run_request import choose_network_algorithm
+from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
@@ -117,10 +118,14 @@ def load_sweep(
         raise JobError(f"Cannot read sweep file {path}: {describe_cause(error)}.") from error
     except tomllib.TOMLDecodeError as error:
         raise JobError(f"{path} is not TOML: {error}.") from error
+    try:
+        rename_keys("job", tree)
+    except ValueError as error:
+        raise JobError(f"{path}: {error}") from error
     for text in overrides:
-        (section, *rest), value = parse_override(text)
-        check_key(".".join((section, *rest)), where="--set")
-        tree.setdefault(section, {})[rest[0]] = value
+        keys, value = parse_override(text)
+        section, key = check_key(".".join(keys), where="--set").split(".")
+        tree.setdefault(section, {})[key] = value
     for name, value in values.items():
         section, _, key = name.partition(".")
         tree.setdefault(section, {})[key] = value
@@ -187,9 +192,9 @@ def _parse_axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
         points = []
         for name, given in methods.items():
             overrides = _require_mapping(given, f"{source}: sweep.methods.{name}")
-            for key in overrides:
-                check_key(key, where=f"{source}: sweep.methods.{name}")
-            points.append(_Point(values={METHOD: name}, overrides=dict(overrides)))
+            where = f"{source}: sweep.methods.{name}"
+            known = {check_key(key, where=where): value for key, value in overrides.items()}
+            points.append(_Point(values={METHOD: name}, overrides=known))
         axes.append(points)
     for key, values in _require_mapping(table.get("grid", {}), f"{source}: sweep.grid").items():
         axes.append(_parse_zip({key: values}, f"{source}: sweep.grid"))
@@ -207,9 +212,8 @@ def _parse_axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
 
 
 def _parse_zip(group: Mapping[str, Any], source: str) -> list[_Point]:
-    lengths = set()
+    lengths, group = set(), {check_key(key, where=source): each for key, each in group.items()}
     for key, values in group.items():
-        check_key(key, where=source)
         if not isinstance(values, list) or not values:
             raise JobError(f"{source}: Expected a list of values for {key}, got {values!r}.")
         lengths.add(len(values))
@@ -269,7 +273,7 @@ def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition:
     for key, value in overrides.items():
         section, name = key.split(".", 1)
         nested.setdefault(section, {})[name] = value
-    # and masks are not checked, unless the file says otherwise.
+    # Shares of noise are dealt and masks are not checked, unless the file says otherwise.
     nested.setdefault("run", {}).setdefault("noise-shares", "deal")
     nested.setdefault("secure-aggregation", {}).setdefault("masked-check", False)
     error, job = "", None

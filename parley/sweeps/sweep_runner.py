@@ -153,7 +153,7 @@ def _prepare_tasks(
     """Prepare the data and return the cells' tasks. A cell without data fails into `rows`."""
     faults: dict[Path, str] = {}
     able = [(cell.job, cell) for cell in cells if cell.job is not None]
-    # cells before the next one, so that what is there after a stop is balanced.
+    # Run one repetition of all cells before the next one, so that a stop leaves balanced results.
     for job, cell in sorted(able, key=lambda each: (compute_data_key(each[0]), each[1].repetition)):
         place = data_folders[cell.name]
         if place not in faults:
@@ -202,7 +202,7 @@ def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, R
         except BrokenProcessPool as error:
             raise SweepStopped(
                 "A process of the sweep was ended from outside, perhaps for want of memory: the "
-                "same command with fewer --workers goes on where it stopped."
+                "same command with fewer --workers resumes it."
             ) from error
         except BaseException:
             for process in set(multiprocessing.active_children()) - others:

@@ -77,13 +77,16 @@ class TableGrid:
     cells: Mapping[tuple[str, str], Row]
 
     def list_baselines(self, metric: str) -> list[float | None]:
-        """Return the non-private model's figure per column; empty if it was not measured."""
+        """Return the non-private model's figure per column, None if its rows have several; empty if
+        there is none.
+        """
         found = [self._find_baseline(head, f"baseline_{metric}") for head in self.heads]
         return found if any(value is not None for value in found) else []
 
     def _find_baseline(self, head: str, name: str) -> float | None:
-        cells = (self.cells.get((label, head), {}) for label in self.labels)
-        return next((cell[name] for cell in cells if cell.get(name) is not None), None)
+        cells = [self.cells.get((label, head), {}) for label in self.labels]
+        found = {round(cell[name], 12) for cell in cells if cell.get(name) is not None}
+        return found.pop() if len(found) == 1 else None
 
 
 def build_grid(rows: Sequence[Row], axes: Sequence[str]) -> TableGrid:

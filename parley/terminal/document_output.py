@@ -81,7 +81,7 @@ def _build_section_table(sections: Iterable[Section]) -> Any:
 
 
 def _print_section(screen: Screen, section: Section) -> None:
-    first = section.parts[0]
+    first = section.parts[0] if section.parts else None
     if section.title and isinstance(first, Code) and len(section.parts) == 1:
         # A whole line, which a terminal breaks only to the eye: it is there to be copied.
         screen.print(f"{section.title}  {first.text}", soft_wrap=True)

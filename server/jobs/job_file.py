@@ -60,20 +60,23 @@ def load_job(
             raise JobError(f"{path} is not TOML: {error}.{_TABLE_HINT}") from error
         if "columns" in tree:
             raise JobError(f"{path} is a schema, not a job. Use --set data.schema={path}.")
-    for section, content in (values or {}).items():
+    try:  # before overrides, whose names win: an old name in the file may have its new one there
+        rename_keys("job", tree, stored=stored)
+        given = {section: dict(content) for section, content in (values or {}).items()}
+        rename_keys("job", given, stored=stored)
+    except ValueError as error:
+        raise JobError(str(error)) from error
+    for section, content in given.items():
         tree.setdefault(section, {}).update(content)
     for text in overrides:
         keys, value = parse_override(text)
+        keys = _rename(".".join(keys), "--set").split(".")
         node = tree
         for key in keys[:-1]:
             node = node.setdefault(key, {})
             if not isinstance(node, dict):
                 raise JobError(f"Expected a key inside a section, got {'.'.join(keys)}.")
         node[keys[-1]] = value
-    try:
-        rename_keys("job", tree, stored=stored)
-    except ValueError as error:
-        raise JobError(str(error)) from error
     if count := _count_files(tree):
         tree.setdefault("parties", {})["count"] = count
     if kind := _find_model_kind(tree):
@@ -150,12 +153,16 @@ def _explain(error: ValidationError) -> str:
     return "\n".join(dict.fromkeys(lines))
 
 
-def check_key(name: str, *, where: str) -> str:
-    """Return a job's dotted key by its current name. Raises JobError if there is none."""
+def _rename(name: str, where: str) -> str:
     try:
-        name = rename_key("job", name)
+        return rename_key("job", name)
     except ValueError as error:
         raise JobError(f"{where}: {error}") from error
+
+
+def check_key(name: str, *, where: str) -> str:
+    """Return a job's dotted key by its current name. Raises JobError if there is none."""
+    name = _rename(name, where)
     keys = name.split(".")
     if len(keys) != 2 or keys[1] not in _list_keys().get(keys[0], {}):
         raise JobError(f"{where}: {_format_unknown_key(keys)}")

@@ -210,10 +210,12 @@ class PartyConnection:
         async with hold_turn(self._turns):
             await self._write_chunks(asked.number, asked.build(), allowed_ms)
             # gRPC holds what the party has not read. An answered heartbeat shows that it read all.
-            if HEARTBEAT not in self._probes:
+            is_new = HEARTBEAT not in self._probes
+            probe = self._get_probe(HEARTBEAT)  # its answer may come before the write returns
+            if is_new:
                 self._due[HEARTBEAT] = _LARGEST_PROBE_REPLY
                 await self._write_chunks(HEARTBEAT, b"", 0)
-            await asyncio.wait((self._get_probe(HEARTBEAT),), timeout=_TURN_S)
+            await asyncio.wait((probe,), timeout=_TURN_S)
 
     async def _write_chunks(self, number: int, frame: bytes, allowed_ms: int) -> None:
         for chunk in split_into_chunks(number, frame, allowed_ms=allowed_ms):

@@ -11,6 +11,7 @@ import stat
 import pytest
 
 import parley
+from parley.certificate.certificate_files import write_certificate
 from parley.certificate.certificate_statement import (
     CertificateError,
     SignedCertificate,
@@ -214,8 +215,16 @@ def test_a_run_in_python_writes_its_certificate_and_its_page(tmp_path) -> None:
     assert "model and job are the certified ones" in "\n".join(verdict.confirmed)
     assert run.summary.run_id in (tmp_path / "approved.html").read_text()
     with pytest.raises(CertificateError, match="exists already"):
-        run.certificate(tmp_path / "approved.html", key=key)
+        run.certificate(tmp_path / "approved.json", key=key)
     assert run.certificate(key=key) == run.folder / "certificate.json"
+
+
+def test_a_certificate_and_its_page_never_have_one_name(run, tmp_path) -> None:
+    with pytest.raises(CertificateError, match=r"Expected a name for the JSON file, got .*c\.html"):
+        write_certificate(run[0].folder, tmp_path / "c.html", key=tmp_path / "key")
+    _, file, page = write_certificate(run[0].folder, tmp_path / "study-1.2", key=tmp_path / "key")
+    assert (file.name, page.name) == ("study-1.2", "study-1.2.html")
+    assert verify_certificate(file).confirmed
 
 
 def test_a_seeded_run_has_no_certificate(tmp_path) -> None:

@@ -45,7 +45,7 @@ def elsewhere(tmp_path):
         served.shutdown()
 
 
-def asked(page, method="GET", path="/standing", body=None, **headers):
+def asked(page, method="GET", path="/status", body=None, **headers):
     """Status and content of an answer; a header of None is left out."""
     given = {"X-Parley-Token": page.token, "Content-Type": "application/json"}
     given |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -94,7 +94,7 @@ def test_a_forged_request_decides_nothing(page, homes):
         assert asked(page, "POST", "/decide", body) == (400, b"")
     assert asked(page, "GET", "/decide", yes)[0] == 404
     assert asked(page, "OPTIONS", "/decide")[0] == 501  # what a browser asks before another origin
-    assert asked(page, "GET", "/standing", X_Parley_Token=None) == (403, b"")
+    assert asked(page, "GET", "/status", X_Parley_Token=None) == (403, b"")
     assert asked(page, "GET", "/../party.toml")[0] == 404
     assert decisions(homes[0]) == []
     assert asked(page, "POST", "/decide", yes)[0] == 200
@@ -240,7 +240,7 @@ def test_a_page_of_another_origin_in_the_same_browser_decides_nothing(
         await ask({"Content-Type": "application/json"}, "cors");
         await ask({"Content-Type": "application/json", "X-Parley-Token": token}, "cors");
         await ask({}, "no-cors");
-        try { said.push(await (await fetch(at + "/standing")).text()); }
+        try { said.push(await (await fetch(at + "/status")).text()); }
         catch (error) { said.push("no"); }
         return said;
     """

@@ -17,6 +17,7 @@ from parley.safe_io import deprecations
 from parley.safe_io.deprecations import DeprecatedName, Deprecation
 from parley.server.jobs.job_file import check_key, load_job
 from parley.server.jobs.section_base import JobError
+from parley.sweeps.sweep_cells import load_sweep
 from parley.version import __version__
 
 ROWS = (
@@ -47,8 +48,23 @@ def test_an_old_job_key_means_the_new_one_in_files_overrides_and_sweeps(tmp_path
         assert load_job(overrides=["run.count=4"]).parties.count == 4
     with pytest.warns(DeprecatedName, match="Use privacy.epsilon"):
         assert check_key("privacy.eps", where="sweep") == "privacy.epsilon"
+    with pytest.warns(DeprecatedName):
+        assert load_job(path, overrides=["privacy.epsilon=1"]).privacy.epsilon == 1.0
+    path.write_text("[privacy]\neps = 2.0\nepsilon = 1.0\n")
     with pytest.raises(JobError, match=r"Expected privacy.epsilon or privacy.eps, got both\."):
-        load_job(path, overrides=["privacy.epsilon=1"])
+        load_job(path)
+    path.write_text("parties = 3\n[run]\ncount = 3\n")
+    with pytest.raises(JobError, match=r"Expected a table \[parties\], got 3"):
+        load_job(path)
+
+
+def test_an_old_job_key_means_the_new_one_on_the_axes_of_a_sweep(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text('[privacy]\nepsilon = 1.0\n[sweep.grid]\n"privacy.eps" = [0.5, 2.0]\n')
+    with pytest.warns(DeprecatedName):
+        sweep = load_sweep(path)
+    assert [cell.error for cell in sweep.cells] == ["", ""]
+    assert [cell.job.privacy.epsilon for cell in sweep.cells if cell.job] == [0.5, 2.0]
 
 
 def test_old_keys_of_policies_and_schemas_mean_the_new_ones() -> None:

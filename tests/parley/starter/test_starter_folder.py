@@ -117,6 +117,10 @@ FAULTS = {
         ["x", "--data", "one.csv", "--schema", "s.toml", "--label", "age"],
         "Expected --label sick, the label of s.toml, got age.",
     ),
+    "a file that a job would read as a pattern": (
+        ["x", "--data", "a[1].csv"],
+        "Expected a file name without *, ? and [, which a job reads as a pattern: rename the file",
+    ),
     "a bundled name with a label": (
         ["x", "--label", "age"],
         "Expected no --schema and no --label with the bundled 'breast-cancer'",
@@ -132,6 +136,7 @@ def test_a_folder_that_could_not_run_is_refused_and_not_made(fault, tmp_path, mo
     (tmp_path / "bytes.csv").write_bytes(bytes(range(256)) * 4)
     notes = [f"{at % 60},note {at} of {at * 7}" for at in range(300)]
     write_rows(tmp_path / "notes.csv", "age,notes", notes)
+    write_rows(tmp_path / "a[1].csv", "age,sick", ["1,yes", "2,no"] * 100)
     write_rows(tmp_path / "one.csv", "age", [str(at % 60) for at in range(300)])
     rows = [f"{at % 60},{'yes' if at % 3 else 'no'}" for at in range(300)]
     write_rows(tmp_path / "odd cell.csv", "age,sick", [*rows, "twelve,yes"])

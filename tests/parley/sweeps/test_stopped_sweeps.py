@@ -23,7 +23,7 @@ class _Killed:
 
 
 def test_a_process_that_is_killed_is_said_with_what_to_do():
-    with pytest.raises(SweepStopped, match="goes on where it stopped"):
+    with pytest.raises(SweepStopped, match="resumes it"):
         list(sweep_runner._run_tasks(iter([_Killed()]), 1))
 
 

@@ -240,7 +240,7 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     told = json.loads(invoked("compare", tmp_path / "alone", tmp_path / "alone", "--json").stdout)
     assert [each["title"] for each in told["sections"]] == [
         "No setting differs",
-        "What each came to",
+        "Results",
     ]
     assert list_run_names([tmp_path / "a" / "run", tmp_path / "b"]) == ["run", "b"]
     assert list_run_names(alike := [tmp_path / "a" / "run", tmp_path / "run"]) == [*map(str, alike)]
@@ -297,6 +297,20 @@ def test_what_a_run_assumes_stands_beside_its_epsilon_in_sentence_table_and_file
         "if everyone else is honest (kind mlp); the server and all other parties (kind cnn)"
         in table
     )
+    assert r"$\varepsilon = 1$" in table
+    assert "kind = cnn" in table  # a word, not a product of letters
+
+
+def test_a_non_private_figure_that_differs_between_rows_is_not_shown_as_one():
+    told = {"status": "complete", "epsilon": 1.0, "delta": 0.0, "unit": "record", "error": "",
+            "neighbouring": "replace-one", "adversary": "readers", "assumptions": []}  # fmt: skip
+    rows = [
+        told | {"data.source": source, "cell": source, "accuracy": 0.5, "baseline_accuracy": own}
+        | {"privacy.epsilon": 1}
+        for source, own in (("a", 0.9), ("b", 0.6))
+    ]  # fmt: skip
+    assert build_grid(rows, ["data.source", "privacy.epsilon"]).list_baselines("accuracy") == []
+    assert build_grid(rows[:1], ["privacy.epsilon"]).list_baselines("accuracy") == [0.9]
 
 
 def test_a_point_lies_at_the_epsilon_that_was_charged_and_means_have_students_interval(tmp_path):

@@ -88,6 +88,22 @@ def test_a_turn_ends_with_its_request_so_that_every_party_is_asked():
     assert set(asyncio.run(work())) == {1, 2, 255}
 
 
+def test_a_heartbeat_may_be_answered_before_its_write_returns():
+    async def work():
+        async def write(chunk):
+            if chunk[7] == 255:
+                connection._end_probe(2**64 - 1, True)
+
+        connection = PartyConnection(_never, write, asyncio.Semaphore(1))
+        connection.put(_request(1))
+        serving = await _serve_until_idle([connection])
+        pending = dict(connection._probes)
+        await _end(serving)
+        return pending
+
+    assert asyncio.run(work()) == {}
+
+
 def test_a_reply_that_was_delivered_is_not_kept_until_the_next_one(traced):
     async def work():
         (chunk,) = split_into_chunks(7, bytes(LARGE))
