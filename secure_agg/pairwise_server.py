@@ -291,7 +291,7 @@ class MaskingServer:
 
     def has_enough_reveals(self) -> bool:
         """Return whether the reveals so far open the sum."""
-        return self._open.can_be_opened_by(self._open.revealed)
+        return self._open.can_be_opened()
 
     def close(self) -> bytes:
         """Return the survivors' list, to be sent to each survivor (VECTORS → CONFIRMING)."""

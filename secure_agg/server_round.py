@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
@@ -104,6 +105,7 @@ class ServerRound:
     _true_shares: dict[int, dict[int, bytes]] = field(
         default_factory=dict
     )  # shares, by holder and dealer
+    _true_counts: dict[int, int] = field(default_factory=dict)  # number of them, by dealer
 
     def __post_init__(self) -> None:
         plan = RoundStart(
@@ -215,25 +217,31 @@ class ServerRound:
         self._seeds[sender] = message.seed
         self._keys |= keys
         self._true_shares[sender] = shares
-
-    @property
-    def revealed(self) -> Collection[int]:
-        """Parties whose reveals have arrived."""
-        return self._seeds.keys()
+        for j in shares:
+            self._true_counts[j] = self._true_counts.get(j, 0) + 1
 
     def can_be_opened_by(self, parties: Collection[int]) -> bool:
-        """Return whether the sum opens if these parties reveal, with true shares, and no other.
+        """Return whether the sum opens if these parties reveal, with true shares, and no other."""
+        reveals = np.isin(np.arange(self.run.parties), list(parties))
+        return self._opens(reveals, reveals[self.run.neighbours].sum(axis=1))
+
+    def can_be_opened(self) -> bool:
+        """Return whether the reveals so far open the sum. False shares do not count."""
+        numbers = np.arange(self.run.parties)
+        shares = np.array([self._true_counts.get(j, 0) for j in numbers.tolist()])
+        return self._opens(np.isin(numbers, list(self._seeds)), shares)
+
+    def _opens(self, reveals: NDArray[np.bool_], shares: NDArray[np.int64]) -> bool:
+        """Return whether the sum opens if `reveals` `[m]` and there are `shares` `[m]` by dealer.
 
         A secret is rebuilt from t shares: the self seed of a survivor that does not reveal, and the
         table of a dropped party if one of its surviving neighbours does not reveal.
         """
         numbers, near = np.arange(self.run.parties), self.run.neighbours
-        arrived, asked, reveals = (
-            np.isin(numbers, list(some)) for some in (self.arrived, self.members, parties)
-        )
+        arrived, asked = (np.isin(numbers, list(some)) for some in (self.arrived, self.members))
         revealing, surviving = reveals[near].sum(axis=1), arrived[near].sum(axis=1)
         incomplete = np.where(arrived, ~reveals, asked & (revealing < surviving))
-        return not (incomplete & (revealing < self.run.threshold)).any()
+        return not (incomplete & (shares < self.run.threshold)).any()
 
     def compute_total(self) -> Ring:
         """Return `[d]`, the survivors' sum."""

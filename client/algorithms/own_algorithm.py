@@ -39,7 +39,7 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.linear_serialization import MAX_MODEL_SIZE
 from parley.client.models.own_code import describe_failure, load_code
-from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
+from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.integer_rows import sum_rows
@@ -171,7 +171,7 @@ def _load_class_once(name: str, path: str, digest: str | None) -> type[Any]:
         )
     try:
         get_type_hints(found)
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         raise OwnAlgorithmError(
             f"Cannot read the types of the fields of {name}: {describe_failure(error, file)}. "
             "Import these types outside of `if TYPE_CHECKING`."
@@ -218,7 +218,7 @@ def _guarded(own: Any, found: type[Any], part: str, kind: type, place: str) -> A
     def guarded(*args: Any, **values: Any) -> Any:
         try:
             result = own(*args, **values)
-        except CODE_FAILURES as error:
+        except list_code_failures() as error:
             if type(error).__module__.startswith("parley."):
                 raise
             failure = describe_failure(error, place, values=part != "local")
@@ -287,7 +287,7 @@ def _build_from_settings(
         values = {known[key]: value for key, value in settings.items()}
         plain = asdict(found(features=features, classes=classes, **values))
         return decode_dataclass(found, plain)  # refuses a value of another type here already
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         is_unexpected = not isinstance(error, ValueError | TypeError)
         message = describe_failure(error, name.rpartition(":")[0]) if is_unexpected else str(error)
         raise OwnAlgorithmError(

@@ -38,7 +38,7 @@ from parley.client.dp_sgd.parallel_passes import limit_torch_threads
 from parley.client.dp_sgd.poisson_batches import PERIODS, PassLayout
 from parley.client.dp_sgd.torch_clipping import compute_record_gradients
 from parley.client.models.networks import Network
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.trial_inputs import add_trial_labels, build_trial_rows, move_near_start
 
 Rows = NDArray[np.float64]
@@ -125,7 +125,7 @@ def find_period(gradients: Callable[[list[int]], Rows], width: int) -> int | Non
             moved = [_shuffle_rows(width, period, rng) for _ in range(_PERMUTATIONS)]
             if all(_is_same(at_first[rows], gradients(rows.tolist())) for rows in moved):
                 return period
-    except CODE_FAILURES:
+    except list_code_failures():
         return None
     return width
 

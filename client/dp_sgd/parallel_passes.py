@@ -23,7 +23,7 @@ from torch import nn
 
 from parley.client.data.record_chunks import compute_core_ranges, map_chunks
 from parley.client.models.networks import Network
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 
 _T = TypeVar("_T")
 
@@ -88,5 +88,5 @@ def _copy_structure(module: nn.Module) -> nn.Module | None:
     shared = {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())}
     try:
         return copy.deepcopy(module, shared)
-    except CODE_FAILURES:
+    except list_code_failures():
         return None

@@ -32,7 +32,7 @@ from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.contribution_clipping import clip_rows
 from parley.client.models.networks import Network
 from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
 
 # torch computes such an operation record by record. A user cannot change that.
@@ -206,7 +206,7 @@ def check_way(network: Network, way: str) -> None:
     y = torch.zeros(2, dtype=torch.int64, device=network.device)
     try:
         compute_clipped_sum(network.module, x, y, 1.0, losses=network.losses)
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         name, remedy = next(
             (each for part, each in _OBSTACLES.items() if part in str(error)), ("", "")
         )

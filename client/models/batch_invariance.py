@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.record_losses import get_own_losses
 from parley.client.models.trial_inputs import add_trial_labels, build_trial_rows, move_near_start
 
@@ -135,7 +135,7 @@ def _compute_results(
     try:
         with torch.no_grad():
             found = forward(x.clone(), y)
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         raise NetworkError(
             f"Expected {network.kind} to take a batch of {_format_rows(len(x))}, got "
             f"{describe_failure(error, place)}. It must accept any number of rows, also 1."

@@ -20,7 +20,7 @@ from typing import Final, Literal, TypeVar
 import numpy as np
 
 from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.own_losses import MAX_SLOPE, NODES, REACH, STEP, TabledLoss
 
 _ROUNDED: Final = 2.0**-30
@@ -84,7 +84,7 @@ def _evaluate_loss(loss: Callable[[float, float], float], z: float, y: float) ->
     expected = f"Expected a number as the loss at z = {z:g}, y = {y:g}, got"
     try:
         given = loss(z, y)
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         raise ValueError(f"{expected} {describe_failure(error, place)}.") from error
     try:
         value = float(given)

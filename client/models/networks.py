@@ -43,7 +43,7 @@ from parley.client.models.linear_losses import softmax
 from parley.client.models.linear_serialization import MAX_PARAMETER
 from parley.client.models.memory_trim import release_start_pages
 from parley.client.models.own_code import describe_failure, load_function
-from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
+from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
 from parley.client.models.record_losses import (
     CROSS_ENTROPY,
     RecordLosses,
@@ -75,7 +75,7 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
     build, place = load_own_function(kind), kind.rpartition(":")[0]
     try:
         made = build(features, classes)
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         raise NetworkError(
             f"{kind}({features}, {classes}) raised {describe_failure(error, place)}. A model is "
             "built by calling its function or class with the numbers of features and classes."
@@ -88,7 +88,7 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
         try:
             with torch.no_grad():
                 made(torch.zeros(2, features))  # layers infer their width from a first batch
-        except CODE_FAILURES as error:
+        except list_code_failures() as error:
             raise NetworkError(
                 f"Expected {kind} to take a first batch of {features} features, from which its "
                 f"lazy layers learn their width, got {describe_failure(error, place)}."
@@ -271,7 +271,7 @@ class Network:
             shape = self._find_output_shape()
         except NetworkError:
             raise
-        except CODE_FAILURES as error:
+        except list_code_failures() as error:
             place = self.kind.rpartition(":")[0]
             hint = ""
             if "dtype" in str(error):

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
+from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
 
 _MAX_ERROR_LENGTH = 200
 
@@ -52,7 +52,8 @@ def locate_failure(error: BaseException) -> str:
     An exception that was made but not raised has no frame.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    libraries = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib"))
+    folders = [sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")]
+    libraries = ("<frozen", *folders)
     own = [frame for frame in frames if not frame.filename.startswith(libraries)]
     found = own or list(frames)
     return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else "an unknown line"
@@ -76,7 +77,7 @@ def load_code(name: str, *, what: str) -> Any:
         raise OwnCodeError(f"Expected the {what} file at {place}, got none.")
     try:
         module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         raise OwnCodeError(
             f"Cannot import the {what}'s module {place!r}: {describe_failure(error, place)}."
         ) from error

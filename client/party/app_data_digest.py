@@ -12,6 +12,7 @@ from parley.client.data.app_party_block import AppDataBlock
 from parley.client.party.data_refusals import build_unreadable_error
 from parley.client.party.dataset_config import APP_DATA, APP_KNOWS, DatasetConfig
 from parley.client.party.loaded_dataset import LoadedDataset
+from parley.safe_io.file_reading import list_files
 from parley.safe_io.os_errors import describe_cause
 
 _SCHEMA = hashlib.sha256(b"parley/app-data/v1").hexdigest()
@@ -57,11 +58,9 @@ def _compute_digest(path: Path) -> str:
     try:
         if not path.is_dir():
             return _compute_file_digest(path)
-        files = {file.relative_to(path).as_posix(): file for file in path.rglob("*")}
         whole = hashlib.sha256(b"parley/app-data/folder/v1")
-        for name, file in sorted(files.items()):
-            if file.is_file():
-                whole.update(f"{name}\0{_compute_file_digest(file)}".encode())
+        for name, file in list_files(path):
+            whole.update(name + b"\0" + _compute_file_digest(file).encode())
         return whole.hexdigest()
     except OSError as error:
         raise build_unreadable_error(path, describe_cause(error)) from error

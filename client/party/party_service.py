@@ -37,7 +37,7 @@ from parley.client.contract.agreement import Agreement, get_session, parse_plan
 from parley.client.contract.party_messages import Declined, MessageFrame, Reason, parse_request
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 from parley.client.party import accepted_run, job_limits, open_session_limit, owner_approval
 from parley.client.party.accepted_run import AcceptedRun, accept_run
 from parley.client.party.joined_session import JoinedSession, hash_request
@@ -160,7 +160,7 @@ class PartyService:
             response = PublicResponse.build_refusal(declined)
         except (LedgerError, PartyFolderError, OSError) as error:
             response = PublicResponse.build_error(describe_error(error))
-        except CODE_FAILURES as error:
+        except list_code_failures() as error:
             # A bug, perhaps in the request: code that computes with records raises none. Neither
             # its text nor its trace leaves the machine, and the log has no text either.
             position = traceback.extract_tb(error.__traceback__)[-1]

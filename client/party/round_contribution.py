@@ -23,7 +23,7 @@ from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.party_messages import Declined, MessageFrame, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.models.own_code import locate_failure
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 from parley.client.party import job_limits, release_charge
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.owner_policy import OwnerPolicy
@@ -170,7 +170,7 @@ def _compute_encoded(
         if not answer.refused:  # an accepted plan has no refusal
             return answer.encoded[0], "not certified" if answer.failed else ""
         failure = answer.refused[0]
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         cause = error.__cause__ or error  # of an app's own code: no text of it
         failure = f"{type(cause).__name__} at {locate_failure(cause)}"
     zeros = np.zeros((1, plan.dimension))

@@ -51,6 +51,22 @@ def open_regular_file(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> io.Buff
         raise
 
 
+def list_files(folder: Path) -> list[tuple[bytes, Path]]:
+    """Return the files of a folder by their relative names in bytes, sorted; links are followed."""
+    return sorted(_walk(folder, b"", frozenset()))
+
+
+def _walk(folder: Path, above: bytes, entered: frozenset[str]) -> Iterator[tuple[bytes, Path]]:
+    if (real := os.path.realpath(folder)) in entered:  # a link to a folder around it
+        return
+    for file in folder.iterdir():
+        name = above + os.fsencode(file.name)
+        if file.is_dir():
+            yield from _walk(file, name + b"/", entered | {real})
+        elif file.is_file():
+            yield name, file
+
+
 def read_bytes(path: Path, *, max_bytes: int = MAX_TEXT_BYTES) -> bytes:
     """Return the content of a file; see `open_regular_file`."""
     with open_regular_file(path, max_bytes=max_bytes) as file:

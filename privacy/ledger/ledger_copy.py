@@ -9,6 +9,7 @@ place without a ledger: from a file to PostgreSQL, too, and back.
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -90,7 +91,8 @@ def upgrade_ledger(
             reader = LedgerReader(connection, place.name, lock=True)
             if reader.version == VERSION:  # another process was faster
                 return None
-            _write_copy(place, reader, copy)
+            if not _is_copied(reader, copy):
+                _write_copy(place, reader, copy)
             connection.update(HEAD, {"version": VERSION}, {"id": 1})
             upgraded = LedgerReader(connection, place.name, accepted=(VERSION,))
             check_sound(upgraded.find_problems(reader.head), place.name)
@@ -112,6 +114,21 @@ def _write_copy(place: Database, reader: LedgerReader, target: str | os.PathLike
         _fill(reader, None, draft)
         if known:
             _copy_key(key_path, path.with_name(path.name + ".key"))
+
+
+def _is_copied(reader: LedgerReader, target: str | os.PathLike[str]) -> bool:
+    """Return whether a file is a sound copy already: an upgrade was ended after it."""
+    if "://" in os.fspath(target) or not os.path.lexists(target):
+        return False
+    try:
+        with (
+            closing(Database(target, create=False, read_only=True)) as place,
+            place.open_reader() as copied,
+        ):
+            check_sound(copied.find_problems(reader.head), place.name)
+            return (copied.version, copied.head) == (reader.version, reader.head)
+    except LedgerError:
+        return False
 
 
 def _fill(reader: LedgerReader, key: Path | None, target: str | os.PathLike[str]) -> None:
@@ -150,15 +167,14 @@ def _copy_key(key: Path, target: Path) -> None:
     """Copy the key of the row digests, unless it is there."""
     content = key.read_bytes()
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        opened = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    except FileExistsError:
-        if target.read_bytes() != content:
+    if os.path.lexists(target):
+        if target.is_symlink() or target.read_bytes() != content:
             raise LedgerConflict(
                 f"Expected no key, or this ledger's, in {target}, got another. Nothing was copied."
-            ) from None
+            )
+        target.chmod(0o600)
         return
-    with os.fdopen(opened, "wb") as file:
+    with _name_at_the_end(target) as draft, draft.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -169,7 +185,7 @@ def _name_at_the_end(path: Path) -> Iterator[Path]:
     """Yield the path of an empty draft, which gets its name when the block ends."""
     if os.path.lexists(path):
         raise LedgerConflict(f"Expected no file at {path}, there is one. Nothing was copied.")
-    draft = path.with_name(f".{path.name}.{os.getpid()}.draft")
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
         yield draft

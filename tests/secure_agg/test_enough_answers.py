@@ -32,6 +32,34 @@ def test_reveals_are_enough_exactly_if_the_sum_opens(drill, absent):
     assert found == {True, False}
 
 
+def test_a_reveal_with_a_false_share_counts_only_as_its_true_ones(drill):
+    found = set()
+    for silent in combinations(sorted(set(range(M)) - {2}), 2):
+        for liar in sorted(set(range(M)) - {2, *silent}):
+            d = drill.build(M, corrupt=1)
+            drill.advertised(d)
+            drill.rostered(d)
+            for party, message in drill.confirmed(d, absent=(2,)).items():
+                if party in silent:
+                    continue
+                reveal = d.parties[party].handle_confirmations(message)
+                d.server.handle_reveal(falsify(reveal) if party == liar else reveal)
+            enough = d.server.has_enough_reveals()
+            found.add(enough)
+            try:
+                d.server.finish()
+                opened = True
+            except TooFewSurvivors:
+                opened = False
+            assert enough is opened, (silent, liar)
+    assert False in found
+
+
+def falsify(reveal: bytes) -> bytes:
+    """The last share with another bit."""
+    return reveal[:-1] + bytes([reveal[-1] ^ 1])
+
+
 def test_vectors_and_confirmations_are_enough_exactly_if_the_round_can_go_on(drill):
     d = drill.joined(drill.build(M, corrupt=1))
     plans = drill.planned(d)

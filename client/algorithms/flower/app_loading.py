@@ -1,7 +1,8 @@
 """Load a Flower app's module by name, and compute the digest that server and parties compare.
 
 A name is `file.py:app` or `module:app`. The digest covers the file, or each Python file of the
-module's top-level package: code that the app imports from other packages is not covered.
+module's top-level package. Code that the app imports from elsewhere is not covered, such as another
+file next to `file.py`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.util
+import os
 import random
 import sys
 from collections.abc import Iterator, Mapping
@@ -20,7 +22,8 @@ from typing import Any
 import numpy as np
 
 from parley.client.models.own_code import describe_failure, load_code
-from parley.client.models.own_code_errors import CODE_FAILURES, OwnCodeError
+from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
+from parley.safe_io.file_reading import list_files
 from parley.safe_io.path_names import compute_own_file_digest
 
 INITIAL_NAMES = ("initial_arrays", "Net")
@@ -56,11 +59,9 @@ def compute_app_digest(name: str) -> str:
     except (ImportError, ValueError):
         spec = None
     folders = [Path(folder) for folder in (spec and spec.submodule_search_locations) or ()]
-    files = [
-        (file.relative_to(folder), file) for folder in folders for file in folder.rglob("*.py")
-    ]
+    files = [each for folder in folders for each in list_files(folder) if each[1].suffix == ".py"]
     if not folders and spec is not None and spec.origin:
-        files = [(Path(Path(spec.origin).name), Path(spec.origin))]
+        files = [(os.fsencode(Path(spec.origin).name), Path(spec.origin))]
     if not files:
         raise FlowerAppError(
             f"Expected an installed module {package!r} of the Flower app {name}, got none. Install "
@@ -68,7 +69,7 @@ def compute_app_digest(name: str) -> str:
         )
     whole = hashlib.sha256(b"parley/flower-app/v1")
     for relative, file in sorted(files):
-        whole.update(f"{relative.as_posix()}\0".encode())
+        whole.update(relative + b"\0")
         whole.update(hashlib.sha256(file.read_bytes()).digest())
     return whole.hexdigest()
 
@@ -120,7 +121,7 @@ def call_initial(app: str, initial: str, *, seed: int) -> Any:
     try:
         with use_seed(seed):
             return found()
-    except CODE_FAILURES as error:
+    except list_code_failures() as error:
         raise FlowerAppError(
             f"Expected the initial arrays from {place}:{found.__name__}(), got "
             f"{describe_failure(error, place)}."

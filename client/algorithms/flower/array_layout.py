@@ -137,7 +137,10 @@ def _parse_slot(value: Any) -> ArraySlot:
         name, dtype, shape = value
         is_named = isinstance(name, str) and name.isprintable() and len(name) <= MAX_TEXT_LENGTH
         has_shape = isinstance(shape, list) and len(shape) <= _MAX_DIMENSIONS
-        if is_named and dtype in _TYPES and has_shape and all(map(_is_size, shape)):
+        has_shape = has_shape and all(map(_is_size, shape))
+        # Axes of size 0 hide none that numpy would refuse.
+        is_small = has_shape and math.prod(size or 1 for size in shape) <= MAX_MODEL_SIZE
+        if is_named and dtype in _TYPES and is_small:
             return ArraySlot(name, dtype, tuple(shape))
     raise DecodingError(
         "Expected a name, a type of real numbers and a shape per array, got others."

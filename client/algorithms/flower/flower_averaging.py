@@ -45,7 +45,7 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.dp_sgd.optimisers import ServerStep, build_server_state
 from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import CODE_FAILURES
+from parley.client.models.own_code_errors import list_code_failures
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.safe_io.path_names import get_public_name
@@ -194,7 +194,7 @@ class FlowerAveraging(IterativeAlgorithm):
                     reply = train(app, arrays, **given)
             else:
                 reply = train(app, arrays, **given)
-        except CODE_FAILURES as error:
+        except list_code_failures() as error:
             # The text of the exception is left out: it may contain a record's values.
             failure = describe_failure(error, get_place(self.app), values=False)
             raise FlowerAppError(

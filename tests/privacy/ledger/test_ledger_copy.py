@@ -160,6 +160,45 @@ def test_an_old_ledger_is_read_and_written_only_after_its_upgrade(old: Path) -> 
     assert content(old) == content(kept) | {"head": [content(kept)["head"][0] | {"version": 7}]}
 
 
+def test_an_upgrade_that_was_killed_after_its_copy_is_repeated(
+    old: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = old.with_name("ledger.sqlite.version-6")
+    with monkeypatch.context() as patch:
+        patch.setattr(DatabaseConnection, "update", _fail_after_the_copy(kept))
+        with pytest.raises(KeyboardInterrupt):
+            upgrade_ledger(old)
+    assert kept.exists()
+    made = upgrade_ledger(old)
+    assert made is not None
+    with Ledger.open(old) as ledger:
+        assert ledger.get_head() == made.head
+
+
+def _fail_after_the_copy(kept: Path):
+    update = DatabaseConnection.update
+
+    def fail(self, *arguments):
+        if kept.exists():
+            raise KeyboardInterrupt
+        return update(self, *arguments)
+
+    return fail
+
+
+def test_a_key_that_is_there_is_readable_by_its_owner_only(
+    ledger: Ledger, ledger_url: str, tmp_path: Path
+) -> None:
+    ledger.register(B)
+    ledger.reserve((an_entry(),))
+    copy_ledger(ledger_url, tmp_path / "first.sqlite")
+    key = tmp_path / "second.sqlite.key"
+    (tmp_path / "first.sqlite.key").rename(key)
+    key.chmod(0o644)
+    copy_ledger(ledger_url, tmp_path / "second.sqlite")
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
 def test_an_upgrade_that_fails_leaves_the_old_ledger(
     old: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
