@@ -223,15 +223,15 @@ class ServerRound:
     def can_be_opened_by(self, parties: Collection[int]) -> bool:
         """Return whether the sum opens if these parties reveal, with true shares, and no other."""
         reveals = np.isin(np.arange(self.run.parties), list(parties))
-        return self._opens(reveals, reveals[self.run.neighbours].sum(axis=1))
+        return self._can_open(reveals, reveals[self.run.neighbours].sum(axis=1))
 
     def can_be_opened(self) -> bool:
         """Return whether the reveals so far open the sum. False shares do not count."""
         numbers = np.arange(self.run.parties)
         shares = np.array([self._true_counts.get(j, 0) for j in numbers.tolist()])
-        return self._opens(np.isin(numbers, list(self._seeds)), shares)
+        return self._can_open(np.isin(numbers, list(self._seeds)), shares)
 
-    def _opens(self, reveals: NDArray[np.bool_], shares: NDArray[np.int64]) -> bool:
+    def _can_open(self, reveals: NDArray[np.bool_], shares: NDArray[np.int64]) -> bool:
         """Return whether the sum opens if `reveals` `[m]` and there are `shares` `[m]` by dealer.
 
         A secret is rebuilt from t shares: the self seed of a survivor that does not reveal, and the
