@@ -62,6 +62,11 @@ class PartyStates:
         return with_names(text, [party["name"] for party in self._parties])
 
     @property
+    def folder(self) -> Path:
+        """The run's folder."""
+        return self._path.parent
+
+    @property
     def round(self) -> int:
         """The current round."""
         return self._round

@@ -30,6 +30,7 @@ from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.server_key_setup import LazyMapping
 from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.requested_sum import RequestedSum
 from parley.server.rounds.transport import (
     PartyResponses,
     Reply,
@@ -73,6 +74,7 @@ class PartyCohort:
             ),
             declined=self.declined,
         )
+        self._requested = RequestedSum(self.party_states.folder / "requested-sum.json")
         self._joined: set[int] = set()
         self._prepared: dict[int, set[int]] = {}
         self._wire_round = 0
@@ -199,7 +201,7 @@ class PartyCohort:
             self._responses.mark_silent(index)
         self._prepare_missing(asked, number, traffic)
         summed = self._request_vectors(plan, state, number, asked, traffic)
-        return self._build_sum(self._unmask(summed, traffic), summed, traffic)
+        return self._build_sum(self._unmask(plan, summed, traffic), summed, traffic)
 
     def _prepare_missing(self, parties: set[int], number: int, traffic: Traffic) -> None:
         """Request shares in a separate exchange if too few parties have them, as after a lost
@@ -255,11 +257,13 @@ class PartyCohort:
                 f"Expected the plan that the parties joined for, {proposed}, got {plan}."
             )
         agreed = replace(self.agreement, plan=proposed, serial=number, state=blob)
+        earlier = self._requested.load(plan) if plan.sum_guarantees else frozenset[int]()
         plans = self.server.plan(
             number,
             dimension=plan.dimension,
             context=agreed.compute_binding(),
-            participants=parties,
+            # Parties unmask a release in one sum only: ask for that one if its parties are there.
+            participants=earlier if earlier and earlier <= parties else parties,
         )
         following = number + 1
         # Parties outside this round can be in the next; the server does not wait for them.
@@ -296,7 +300,9 @@ class PartyCohort:
             )
         return self.server.survivors
 
-    def _unmask(self, survivors: tuple[int, ...], traffic: Traffic) -> NDArray[Any]:
+    def _unmask(
+        self, plan: ReleasePlan, survivors: tuple[int, ...], traffic: Traffic
+    ) -> NDArray[Any]:
         listed = self.server.close()
         self.party_states.set_stage("survivors", round_number=self.party_states.round)
         # Parties that missed this round's vectors prepare the next one, if they are back.
@@ -323,6 +329,8 @@ class PartyCohort:
             self._responses.accept(reply, self.server.handle_confirm, heard)
         self._check_one_sum(len(heard))
         confirmations = self.server.build_confirmations()
+        if plan.sum_guarantees:
+            self._requested.save(plan, survivors)
         self.party_states.set_stage("confirmations", round_number=self.party_states.round)
         frames = {
             i: self._build_frame("confirmations", (message,))

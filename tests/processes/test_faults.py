@@ -213,7 +213,7 @@ def test_a_hundred_kills_change_no_bit_and_nothing_is_paid_twice(processes, tmp_
 def test_processes_that_stand_still_beyond_the_deadline_change_no_bit(
     processes, tmp_path, monkeypatch
 ):
-    job, run = submit(processes, 120, "run.stage-timeout=3")
+    job, run = submit(processes, 400, "run.stage-timeout=3")
     stand_still = partial(freeze, seconds=6.0)
     assert harm(processes, run, stand_still, times=3, seed=3, pace=0.1) == 3
     check(processes, job, run, tmp_path, monkeypatch)

@@ -49,6 +49,32 @@ def test_a_killed_server_goes_on_and_nothing_is_paid_twice(tmp_path, alone, kind
         assert [e.entry.index for e in ledger.list_entries()] == [1, 2, 3]
 
 
+class KilledAfterReveals(KilledServer):
+    """A server that never sees one party's vector, and is killed once the others revealed."""
+
+    def __init__(self, folders, absent):
+        super().__init__(folders, "never", 1)
+        self._lost = lambda kind, party: kind == "round" and party == absent
+
+    def exchange(self, requests, *, timeout_s, largest, **more):
+        replies = list(super().exchange(requests, timeout_s=timeout_s, largest=largest, **more))
+        if "confirmations" in self.exchanges[-1]:
+            raise Killed
+        if self.exchanges[-1] != ("finish",):
+            yield from replies
+
+
+def test_a_release_that_was_unmasked_without_a_party_is_repeated_without_it(tmp_path):
+    scene = Scene(tmp_path)
+    with pytest.raises(Killed):
+        scene.run(transport=KilledAfterReveals(scene.homes, absent=4))
+    assert scene.run().status == "complete"  # all five are back
+    first, *others = scene.lines()
+    assert first["absent"] == [scene.deployment.parties[4].name]
+    assert all(line["absent"] == [] for line in others)
+    assert [e.entry.index for e in scene.party_entries(0)] == [1, 2, 3]
+
+
 def test_a_run_goes_on_with_the_roster_it_was_begun_with_alone(tmp_path):
     scene = Scene(tmp_path, ("algorithm.rounds=1",))
     summary = scene.run()
