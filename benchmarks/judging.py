@@ -29,7 +29,7 @@ from parley.server.planning.job_planner import (
 from parley.server.records.histogram_evaluation import evaluate_counts
 from parley.server.records.summary_builder import estimate_count_noise
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.metrics.evaluation import evaluate_predictions
 

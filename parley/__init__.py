@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from parley.run_job import run as run
     from parley.server.jobs.job import Job as Job
     from parley.server.jobs.job_file import load_job as load_job
-    from parley.sweeps.sweep_request import sweep as sweep
+    from parley.sweeps.sweep_api import sweep as sweep
     from parley.sweeps.sweep_runner import run_sweep as run_sweep
 
 __all__ = [
@@ -55,7 +55,7 @@ _HOMES = {
     "plan": "parley.planning.plan_job",
     "run": "parley.run_job",
     "run_sweep": "parley.sweeps.sweep_runner",
-    "sweep": "parley.sweeps.sweep_request",
+    "sweep": "parley.sweeps.sweep_api",
 }
 
 

@@ -21,8 +21,8 @@ from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.job_file import load_job, parse_override
-from parley.server.jobs.registry import MODELS
 from parley.server.jobs.section_base import JobError
+from parley.server.jobs.section_registry import MODELS
 from parley.simulations.data.bundled_datasets import BUNDLED
 
 _SECTIONS = {info.alias or name: name for name, info in Job.model_fields.items()}

@@ -1,8 +1,8 @@
 """Run the coordinator as a Flower ServerApp, with Flower's Grid as a transport.
 
-The server's work is in `parley.server.rounds.coordinator`. This file reads the job from Flower's
-run config, finds the run's folder, carries frames, and writes the error that ended the run where
-the launcher finds it.
+The server's work is in `parley.server.rounds.run_coordinator`. This file reads the job from
+Flower's run config, finds the run's folder, carries frames, and writes the error that ended the
+run where the launcher finds it.
 
 Folders come from environment variables, never from the submitter. `PARLEY_SERVER` is a deployment's
 folder, and `PARLEY_RUN` a run's folder from `parley run --engine flower`. With neither, it is `flwr
@@ -31,7 +31,7 @@ from parley.safe_io.path_names import is_plain_name
 from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import from_run_config
 from parley.server.records.run_folder import RunFolder, RunFolderError
-from parley.server.rounds.transport import LARGEST_REPLY
+from parley.server.rounds.party_requests import LARGEST_REPLY
 from parley.server.run_launcher import launch_run, open_run, record_error
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ app = ServerApp()
 
 
 class GridTransport:
-    """`parley.server.rounds.transport.Transport` over Flower's Grid.
+    """`parley.server.rounds.party_requests.Transport` over Flower's Grid.
 
     A node is the party under whose name its key was registered with the SuperLink, which checks
     that key. A simulation's nodes have no keys: the k-th is the k-th party, and each message names

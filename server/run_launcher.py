@@ -21,7 +21,7 @@ from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder, load_run_job, write_error
-from parley.server.rounds.coordinator import coordinate
+from parley.server.rounds.run_coordinator import coordinate
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
     from parley.server.records.run_summary import RunSummary
+    from parley.server.rounds.party_requests import Transport
     from parley.server.rounds.run_observer import Observer
-    from parley.server.rounds.transport import Transport
 
 
 def launch_run(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data import simulated_world
+from parley.simulations.data import simulated_experiment
 from parley.simulations.engine.fast_engine import simulate
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +49,7 @@ def test_a_short_run_of_the_scattering_example_learns_within_its_budget(
 ):
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(
-        simulated_world, "_MAX_SOLVABLE_ENTRIES", 0
+        simulated_experiment, "_MAX_SOLVABLE_ENTRIES", 0
     )  # the optimum is not what is looked at
     smaller = tmp_path / "smaller.npz"
     with np.load(small) as images:

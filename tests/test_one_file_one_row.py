@@ -17,7 +17,7 @@ from parley.client.queries.registry import QUERIES
 from parley.presentation.json_renderer import to_json
 from parley.presentation.page_registry import PAGES, write_page
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.registry import ALGORITHM_SECTIONS
+from parley.server.jobs.section_registry import ALGORITHM_SECTIONS
 from parley.terminal.document_output import print_document
 
 _ALGORITHM = """

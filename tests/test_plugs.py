@@ -30,7 +30,7 @@ from parley.privacy.calibration.noise_calibration import GAUSSIAN_CALIBRATIONS
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.safe_io.plugin_table import PluginTable
-from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS
+from parley.server.jobs.section_registry import ALGORITHM_SECTIONS, MODELS
 from parley.server.planning.query_planner import NOISE_REPLACEMENTS
 from parley.server.planning.session_terms import QUERY_LAWS
 
@@ -224,7 +224,7 @@ def test_a_registry_imports_none_of_its_rows() -> None:
         "from parley.client.models.loss_registry import LOSSES\n"
         "from parley.client.algorithms.registry import ALGORITHMS\n"
         "from parley.privacy.mechanisms.registry import MECHANISM_CLASSES\n"
-        "from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS\n"
+        "from parley.server.jobs.section_registry import ALGORITHM_SECTIONS, MODELS\n"
         "tables = QUERIES, FEATURES, LOSSES, ALGORITHMS, MECHANISM_CLASSES, ALGORITHM_SECTIONS, "
         "MODELS\n"
         "rows = {row.partition(':')[0] for table in tables for row in table.rows.values()}\n"

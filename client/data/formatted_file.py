@@ -25,7 +25,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile
 from parley.client.data.party_file_pattern import SUFFIXES
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.schema_messages import format_fault
+from parley.client.data.schema_error_texts import format_fault
 
 _MAX_NAMED = 3
 

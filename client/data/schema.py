@@ -40,7 +40,7 @@ from parley.client.data.column_types import (
     SchemaPart,
 )
 from parley.client.data.record_chunks import compute_row_ranges
-from parley.client.data.schema_messages import format_fault, format_toml_value
+from parley.client.data.schema_error_texts import format_fault, format_toml_value
 from parley.safe_io import toml_writing
 from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text

@@ -57,7 +57,7 @@ class TableFormat:
 
 FORMATS = PluginTable[TableFormat](
     {
-        "csv": "parley.client.data.csv_format:FORMAT",
+        "csv": "parley.client.data.csv_table_format:FORMAT",
         "parquet": "parley.client.data.binary_files:FORMAT",
         "npz": "parley.client.data.array_format:FORMAT",
         "memory": "parley.client.data.table_building:MEMORY_FORMAT",

@@ -39,8 +39,8 @@ from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort
 from parley.server.rounds.connected_parties import RAW_COLUMNS, ConnectedParties, QueryParties
 from parley.server.rounds.party_inspection import compute_min_present
+from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.party_status import PartyStates
-from parley.server.rounds.transport import Transport
 from parley.simulations.engine.fault_script import parse_faults
 from parley.simulations.engine.in_process_cohort import BlockCohort
 from parley.simulations.engine.sharding import TableShard, WorkerSum

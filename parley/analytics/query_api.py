@@ -22,7 +22,7 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.randomised_response import ResponseQuery
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums import ChooseBest, ColumnSum
+from parley.client.queries.sum_queries import ChooseBest, ColumnSum
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.ledger.budget import DatasetBudget

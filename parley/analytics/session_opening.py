@@ -29,8 +29,8 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.planning.session_terms import QUERY_LAWS
 from parley.server.records.session_folder import SessionFolder
+from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.query_session import QuerySession
-from parley.server.rounds.transport import Transport
 from parley.simulations.engine.sharding import build_table_shards, split_source
 
 _SIMULATED = b"a simulation's"

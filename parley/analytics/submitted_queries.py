@@ -33,7 +33,7 @@ from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.party_requests import Transport
 
 _KEYS = {"version", "schema", "session", "plan", "batches", "table"}
 _QUERY_KEYS = ("name", "epsilon", "share", "law", "by_party")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from parley.audit.verdict_text import format_bound, format_claim, format_verdict
+from parley.audit.audit_result_text import format_bound, format_claim, format_verdict
 from parley.presentation.document import (
     Document,
     Figure,

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from parley.analytics.query_file import load_queries
 from parley.analytics.session_settings import parse_settings
 from parley.audit.audit_page import write_audit
-from parley.audit.verdict_text import format_report
+from parley.audit.audit_result_text import format_report
 from parley.client.data.schema import load_schema
 from parley.command_options import AsJson, Overrides
 from parley.commands.audit_bound import bound_app

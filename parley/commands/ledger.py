@@ -12,7 +12,7 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.printable_text import to_one_line
-from parley.terminal.ledger_output import (
+from parley.terminal.ledger_terminal import (
     copy_ledger,
     free_ledger,
     print_ledger,

@@ -37,7 +37,7 @@ from parley.server.records.run_result import RunResult
 from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.run_observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
 from parley.simulations.metrics.local_summary import build_local_summary
 

@@ -24,7 +24,7 @@ from parley.prediction.model_loading import load_model
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_summary import PublicTest
-from parley.simulations.data.simulated_world import Predictions
+from parley.simulations.data.simulated_experiment import Predictions
 from parley.simulations.metrics.evaluation import evaluate_predictions
 
 

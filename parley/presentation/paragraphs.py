@@ -11,7 +11,7 @@ import math
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit, find_noise_point
-from parley.server.jobs.registry import MODELS
+from parley.server.jobs.section_registry import MODELS
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements import guarantee_text

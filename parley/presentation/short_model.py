@@ -9,7 +9,7 @@ from parley.presentation.short_guarantee import list_promise_rows
 from parley.presentation.short_layout import Row, format_rows
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.plurals import format_noun
-from parley.server.jobs.registry import MODELS
+from parley.server.jobs.section_registry import MODELS
 from parley.server.statements.number_format import format_number
 
 if TYPE_CHECKING:

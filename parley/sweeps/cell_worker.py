@@ -26,7 +26,7 @@ from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.run_summary import RunSummary
 from parley.simulations.data.experiment import build_experiment
 from parley.simulations.data.prepared_data import PreparedData, compute_data_key
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps.sweep_results import Row
 from parley.version import __version__

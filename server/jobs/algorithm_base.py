@@ -18,8 +18,8 @@ from parley.client.algorithms.noisy_sums import NoModel
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.registry import list_model_kinds
 from parley.server.jobs.section_base import JobError, JobSection, check_unchanged
+from parley.server.jobs.section_registry import list_model_kinds
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
@@ -72,7 +72,8 @@ class AlgorithmSection(JobSection):
 
     Attributes:
         learns: what its models learn (`ModelSection.learns`).
-        models: Keys of `parley.server.jobs.registry.MODELS` that it takes; (): all of that world.
+        models: Keys of `parley.server.jobs.section_registry.MODELS` that it takes; (): all of that
+            world.
         noise: noise distribution that `privacy.noise = 'default'` stands for.
         releases: number of releases, whatever `rounds` is; None: one per round.
         plan_detail: what a plan shows in addition to its guarantees: other noise, the parties'

@@ -25,9 +25,9 @@ from parley.server.jobs.evaluation import EvaluationSection
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.parties_and_data import DataSection, PartiesSection
 from parley.server.jobs.privacy import PrivacySection, UnitBudget
-from parley.server.jobs.registry import ALGORITHM_SECTIONS, MODELS
 from parley.server.jobs.run_section import RunSection
 from parley.server.jobs.section_base import JobError, JobSection, SectionForms, replace_auto
+from parley.server.jobs.section_registry import ALGORITHM_SECTIONS, MODELS
 from parley.server.jobs.secure_aggregation_section import SecureAggregationSection
 from parley.server.jobs.unused_keys import check_unused_keys
 
@@ -190,7 +190,7 @@ class Job(JobSection):
 
     @property
     def model_form(self) -> str:
-        """The key of its model in `parley.server.jobs.registry.MODELS`."""
+        """The key of its model in `parley.server.jobs.section_registry.MODELS`."""
         return str(FORMS["model"].find_kind(self.model))
 
     @property

@@ -12,14 +12,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Reason
-from parley.server.rounds.party_status import PartyStates, PartyStatus
-from parley.server.rounds.transport import (
+from parley.server.rounds.party_requests import (
     TRANSIENT_REASONS,
     Traffic,
     Transport,
     compute_max_reply,
     exchange_frames,
 )
+from parley.server.rounds.party_status import PartyStates, PartyStatus
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Pauses between two requests to a party; each is twice the one before."""

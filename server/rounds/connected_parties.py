@@ -25,16 +25,16 @@ from parley.server.jobs.section_base import JobError
 from parley.server.rounds.approval_wait import wait_for_approvals
 from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_inspection import PartyFacts
-from parley.server.rounds.party_status import PartyStates, PartyStatus
-from parley.server.rounds.remote_cohort import PartyCohort
-from parley.server.rounds.round_release import MAX_ATTEMPTS, NotApproved
-from parley.server.rounds.transport import (
+from parley.server.rounds.party_requests import (
     Reply,
     Traffic,
     Transport,
     compute_max_reply,
     exchange_frames,
 )
+from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.remote_cohort import PartyCohort
+from parley.server.rounds.round_release import MAX_ATTEMPTS, NotApproved
 
 RAW_COLUMNS = "columns"
 """Value of a request's label if no label is read."""

@@ -29,15 +29,15 @@ from parley.secure_agg.messages import Complaint, Roster, decode, read_kind
 from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.server_key_setup import LazyMapping
 from parley.server.rounds.cohort import RoundSum
-from parley.server.rounds.party_status import PartyStates, PartyStatus
-from parley.server.rounds.requested_sum import RequestedSum
-from parley.server.rounds.transport import (
+from parley.server.rounds.party_requests import (
     PartyResponses,
     Reply,
     Traffic,
     Transport,
     compute_max_reply,
 )
+from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.requested_sum import RequestedSum
 
 _log = logging.getLogger("parley.server")
 

@@ -50,7 +50,7 @@ from parley.simulations.audit.audit_trials import (
     get_response_traits,
     shrink_job,
 )
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 
 ROUNDS = ""
 """Name of the stage of a job's rounds."""

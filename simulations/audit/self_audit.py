@@ -25,7 +25,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_summary import SelfAudit
 from parley.simulations.audit.audit_trials import LEARNERS
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 
 CONFIDENCE = 0.95
 _STREAM = 0xCA9A

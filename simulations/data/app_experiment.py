@@ -14,7 +14,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_model
 from parley.simulations.data.prepared_data import PreparedData
-from parley.simulations.data.simulated_world import StatisticExperiment
+from parley.simulations.data.simulated_experiment import StatisticExperiment
 
 
 def build_app_experiment(job: Job, given: Any = None) -> StatisticExperiment:

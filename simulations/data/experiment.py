@@ -41,7 +41,7 @@ from parley.simulations.data.record_reading import (
     read_test,
 )
 from parley.simulations.data.row_cache import load_cached_data
-from parley.simulations.data.simulated_world import Experiment, StatisticExperiment
+from parley.simulations.data.simulated_experiment import Experiment, StatisticExperiment
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows

@@ -31,7 +31,7 @@ from parley.server.jobs.network_algorithms import build_network, compute_model_w
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.components_release import compute_components, load_public_components
 from parley.simulations.data.prepared_data import PreparedData
-from parley.simulations.data.simulated_world import Experiment, Predictions
+from parley.simulations.data.simulated_experiment import Experiment, Predictions
 
 _BASELINE_STEPS, _BASELINE_BATCH = 500, 64
 """Minimum steps of the baseline, and the expected batch below which they do not make it smaller."""

@@ -43,7 +43,7 @@ from parley.server.rounds.run_execution import FinishedRun, build_summary, execu
 from parley.server.rounds.run_observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.row_cache import check_memory, compute_data_mib, get_peak_mib
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fault_script import FaultScript, parse_faults
 from parley.simulations.engine.in_process_cohort import (
     BlockCohort,

@@ -29,7 +29,7 @@ from parley.server.planning.run_stages import build_stages, get_rounds_stage, li
 from parley.server.records.run_folder import resolve_paths
 from parley.server.rounds.party_inspection import format_served_name
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 
 FINGERPRINT = "fingerprint"
 """File next to the parties' folders: the data's name in the server's ledger."""

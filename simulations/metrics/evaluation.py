@@ -27,7 +27,7 @@ from parley.server.records.evaluation import (
     RocPoint,
     ThresholdMetrics,
 )
-from parley.simulations.data.simulated_world import Predictions
+from parley.simulations.data.simulated_experiment import Predictions
 
 _BINS = 10
 _ROC_POINTS = 41

@@ -30,7 +30,7 @@ from parley.server.planning.run_stages import (
 from parley.server.records.run_summary import DpSgdSummary, PartyAccount, RunSummary
 from parley.server.records.summary_builder import with_label_names
 from parley.simulations.data.heterogeneity_figures import describe_partition
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.evaluation import evaluate_predictions
 from parley.simulations.metrics.recommendations import recommend_changes
 

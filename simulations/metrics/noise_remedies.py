@@ -23,7 +23,7 @@ from parley.server.planning.job_planner import build_algorithm, scale_to_average
 from parley.server.planning.run_stages import build_stages, get_rounds_stage
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements import guarantee_text
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 
 ACCEPTABLE_LOSS = 0.01
 """Loss of accuracy, AUC or R² from noise that needs no remark."""

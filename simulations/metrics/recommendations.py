@@ -26,7 +26,7 @@ from parley.server.records.run_summary import RunSummary
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.statements.number_format import format_number
 from parley.simulations.data.public_shape import build_feature_map
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.noise_remedies import (
     ACCEPTABLE_LOSS,
     MAX_EPSILON,

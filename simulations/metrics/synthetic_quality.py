@@ -19,7 +19,7 @@ from parley.client.data.schema import Schema
 from parley.server.records.run_summary import RunSummary, SyntheticSummary
 from parley.server.synthetic.registry import GENERATORS
 from parley.server.synthetic.synthetic_rows import take_rows
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.evaluation import compute_auc
 
 _MOST = 2000

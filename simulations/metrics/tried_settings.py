@@ -9,7 +9,7 @@ from parley.server.jobs.job import Job
 from parley.server.planning.job_planner import build_algorithm, build_model
 from parley.server.planning.run_stages import Planned, build_stages
 from parley.simulations.data.public_shape import compute_width
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 
 
 def is_accepted_here(job: Job, world: Experiment, keys: Sequence[str]) -> bool:

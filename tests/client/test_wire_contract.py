@@ -12,7 +12,7 @@ from parley.client.contract.party_messages import (
     encode_frame,
 )
 from parley.deploy.stream.grpc_server import describe_version_difference
-from parley.server.rounds.transport import _decode_reply
+from parley.server.rounds.party_requests import _decode_reply
 
 
 def test_messages_of_a_protocol_number_never_change() -> None:

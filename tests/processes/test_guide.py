@@ -22,7 +22,7 @@ from parley.deploy.process_errors import wait_until
 from parley.deploy.provisioning import make_deployment
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
+from parley.server.rounds.run_coordinator import coordinate
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "deployment.md").read_text(encoding="utf-8")
 NAMES = ("north", "south", "east")

@@ -9,7 +9,7 @@ from parley.prediction.model_loading import load_model
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data.network_experiment import NetworkExperiment
-from parley.simulations.data.simulated_world import Experiment
+from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.metrics import synthetic_quality
 

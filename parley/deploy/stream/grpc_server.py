@@ -43,7 +43,7 @@ from parley.deploy.stream.grpc_options import (
     get_peer_certificate,
     load_server_credentials,
 )
-from parley.server.rounds.transport import LARGEST_REPLY
+from parley.server.rounds.party_requests import LARGEST_REPLY
 from parley.version import __version__
 
 _log = logging.getLogger("parley.port")
@@ -231,7 +231,7 @@ _MANY_BYTES = 1 << 23
 
 
 class StreamTransport:
-    """`parley.server.rounds.transport.Transport` over the streams of a port.
+    """`parley.server.rounds.party_requests.Transport` over the streams of a port.
 
     A party that lost its connection counts as online for `away_s`. Its requests are sent again when
     it reconnects.

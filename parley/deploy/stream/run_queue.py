@@ -40,7 +40,7 @@ from parley.server.records.run_folder import (
     RunFolderError,
     write_error,
 )
-from parley.server.rounds.transport import Transport
+from parley.server.rounds.party_requests import Transport
 
 _log = logging.getLogger("parley.server")
 

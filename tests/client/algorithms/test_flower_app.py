@@ -34,7 +34,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
+from parley.server.rounds.run_coordinator import coordinate
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
 
@@ -392,7 +392,7 @@ def test_a_job_without_an_app_does_not_import_flower(tmp_path: Path) -> None:
         "import sys\n"
         "from parley.client.algorithms.registry import ALGORITHMS, decode_task\n"
         "ALGORITHMS['flower']\n"
-        "import parley.client.party.party_service, parley.server.rounds.coordinator\n"
+        "import parley.client.party.party_service, parley.server.rounds.run_coordinator\n"
         "print('flwr' in sys.modules, 'torch' in sys.modules)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

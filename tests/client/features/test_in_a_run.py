@@ -22,7 +22,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
+from parley.server.rounds.run_coordinator import coordinate
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
 
 SCHEMA = """

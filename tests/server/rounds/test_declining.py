@@ -11,8 +11,8 @@ from parley.client.party.owner_policy import load_policy
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
 from parley.server.rounds.party_inspection import format_served_name
+from parley.server.rounds.run_coordinator import coordinate
 
 
 def test_a_party_declines_by_its_policy_and_the_rest_goes_on(tmp_path):

@@ -20,7 +20,7 @@ from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.query_batch import QueryBatch
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitivity
 from parley.server.jobs.job_file import load_job

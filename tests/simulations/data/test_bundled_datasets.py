@@ -10,7 +10,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.features.row_preparation import build_prepared_rows
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data import simulated_world
+from parley.simulations.data import simulated_experiment
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
 from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.record_reading import load_bundled
@@ -91,7 +91,7 @@ def test_more_synthetic_records_than_there_is_memory_for_are_refused_before_they
 
 
 def test_data_that_are_too_large_to_solve_have_figures_and_no_baseline(tmp_path, monkeypatch):
-    monkeypatch.setattr(simulated_world, "_MAX_SOLVABLE_ENTRIES", 10)
+    monkeypatch.setattr(simulated_experiment, "_MAX_SOLVABLE_ENTRIES", 10)
     job = parley.load_job(overrides=["algorithm.rounds=2", "secure-aggregation.masked-check=false"])
     result = parley.run(job, out=tmp_path / "run")
     assert result.summary.accuracy is not None

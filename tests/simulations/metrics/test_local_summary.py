@@ -8,7 +8,7 @@ from safetensors.numpy import load_file
 
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.coordinator import coordinate
+from parley.server.rounds.run_coordinator import coordinate
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import party_folders, prepare_parties

@@ -37,6 +37,7 @@ from parley.server.rounds.party_inspection import (
     compute_min_present,
     get_dataset_name,
 )
+from parley.server.rounds.party_requests import Traffic, Transport
 from parley.server.rounds.party_status import PartyStates
 from parley.server.rounds.run_execution import (
     FinishedRun,
@@ -45,7 +46,6 @@ from parley.server.rounds.run_execution import (
     save_results,
 )
 from parley.server.rounds.run_observer import Observer
-from parley.server.rounds.transport import Traffic, Transport
 
 
 def coordinate(
