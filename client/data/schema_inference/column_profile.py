@@ -84,16 +84,18 @@ class TextCells:
 
     Attributes:
         present: `[N]` texts without white space at their ends, null for an empty cell.
+        unmarked: `[N]` the same, null also for a text that may mean a missing value.
+        marks: count of each text that may mean a missing value.
         numbers: `[N]` the numbers, null for other cells.
-        canonical: `[N]` canonical texts, if no cell is a number.
-        has_marks: whether a cell's text may mean a missing value.
+        canonical: `[N]` canonical texts, null for `MISSING_TEXTS`, if no cell is a number.
         has_points: whether a cell contains the decimal point or comma.
     """
 
     present: pl.Series
+    unmarked: pl.Series
+    marks: Mapping[str, int]
     numbers: pl.Series
     canonical: pl.Series | None
-    has_marks: bool
     has_points: bool
 
 
@@ -105,24 +107,35 @@ def read_text_cells(columns: Sequence[pl.Series], *, decimal: str) -> list[TextC
     every = pl.all()
     stripped = frame.select(every.str.strip_chars())
     present = stripped.select(pl.when(every != "").then(every).name.keep())
-    marks = sorted((_MISSING | _MARKS) - {""})
-    marked = present.select(every.is_in(marks).any()).row(0)
     points = present.select(every.str.contains(decimal, literal=True).any()).row(0)
-    numbers = present.select(_normalize_points(decimal).cast(pl.Float64, strict=False))
+    marks = sorted((_MISSING | _MARKS) - {""})
+    has_marks = present.select(every.is_in(marks).any()).row(0)
+    marked = [str(at) for at, has in enumerate(has_marks) if has]
+    found = present[marked].select(every.is_in(marks).fill_null(False))
+    unmarked = _remove_texts(present, marked, marks)
+    numbers = unmarked.select(_normalize_points(decimal).cast(pl.Float64, strict=False))
     rows = frame.height
     counts = numbers.null_count().row(0)
     words = [str(at) for at, count in enumerate(counts) if count == rows]
-    canonical = present[words].select(canonicalize_texts(every))
+    texts = _remove_texts(present[words], sorted({*words} & {*marked}), sorted(_MISSING))
+    canonical = texts.select(canonicalize_texts(every))
     return [
         TextCells(
-            present=present[str(at)].alias(""),
-            numbers=numbers[str(at)].alias(""),
-            canonical=canonical[str(at)].alias("") if counts[at] == rows else None,
-            has_marks=bool(marked[at]),
+            present=present[name].alias(""),
+            unmarked=unmarked[name].alias(""),
+            marks=Counter(present[name].filter(found[name]).to_list()) if has_marks[at] else {},
+            numbers=numbers[name].alias(""),
+            canonical=canonical[name].alias("") if counts[at] == rows else None,
             has_points=bool(points[at]),
         )
-        for at in range(len(columns))
+        for at, name in enumerate(frame.columns)
     ]
+
+
+def _remove_texts(frame: pl.DataFrame, names: Sequence[str], texts: Sequence[str]) -> pl.DataFrame:
+    """Return the frame with null for some texts in the named columns."""
+    columns = pl.col(names)
+    return frame.with_columns(pl.when(~columns.is_in(texts)).then(columns).name.keep())
 
 
 def _normalize_points(decimal: str) -> pl.Expr:
@@ -168,7 +181,7 @@ def read_column_profile(
     if series.dtype != pl.String:
         values, missing = _convert_numbers(series), {}
         if series.null_count() or values.null_count():
-            missing = _count_missing(series.is_null() | values.is_null(), {})
+            missing = _sort_missing({}, int((series.is_null() | values.is_null()).sum()))
         return ColumnProfile(values=values, missing=missing)
     stripped = series.str.strip_chars()
     present, missing = _remove_missing(stripped, _MISSING)
@@ -190,18 +203,16 @@ def read_column_profile(
 
 
 def _read_plain_profile(cells: TextCells) -> ColumnProfile | None:
-    """Return the profile of a column without marks, if all or none of its cells are numbers."""
+    """Return a column's profile, if all or none of its cells without marks are numbers."""
     empty = cells.present.null_count()
-    missing = {"": empty} if empty else {}
-    if cells.has_marks:
-        return None
     if cells.canonical is not None:
-        return ColumnProfile(values=cells.canonical, missing=missing)
-    if cells.numbers.null_count() > empty:
+        missing = {text: count for text, count in cells.marks.items() if text in _MISSING}
+        return ColumnProfile(values=cells.canonical, missing=_sort_missing(missing, empty))
+    if cells.numbers.null_count() > cells.unmarked.null_count():
         return None
-    codes = has_only_codes(drop_missing(cells.present))
-    values = canonicalize_texts(cells.present) if codes else _to_integers(cells.numbers)
-    return ColumnProfile(values=values, missing=missing)
+    codes = has_only_codes(drop_missing(cells.unmarked))
+    values = canonicalize_texts(cells.unmarked) if codes else _to_integers(cells.numbers)
+    return ColumnProfile(values=values, missing=_sort_missing(cells.marks, empty))
 
 
 def _convert_numbers(series: pl.Series) -> pl.Series:
@@ -253,15 +264,14 @@ def _remove_missing(stripped: pl.Series, marks: frozenset[str]) -> tuple[pl.Seri
     found = stripped.is_in(sorted(marks))
     # Not counted by polars: its column of counts could have the name of the file's column.
     counts = Counter(stripped.filter(found & (stripped != "")).to_list())
-    missing = _count_missing(stripped.is_null() | (stripped == ""), counts)
+    missing = _sort_missing(counts, int((stripped.is_null() | (stripped == "")).sum()))
     return stripped.set(found.fill_null(False), None), missing
 
 
-def _count_missing(empty: pl.Series, texts: Mapping[str, int]) -> dict[str, int]:
+def _sort_missing(texts: Mapping[str, int], empty: int) -> dict[str, int]:
+    """Return the counts of texts, the most frequent first, then that of empty cells."""
     counted = dict(sorted(texts.items(), key=lambda entry: (-entry[1], entry[0])))
-    if several := int(empty.sum()):
-        counted[""] = several
-    return counted
+    return counted | ({"": empty} if empty else {})
 
 
 def _to_integers(numbers: pl.Series) -> pl.Series:
