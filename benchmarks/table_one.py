@@ -3,7 +3,7 @@
     python benchmarks/table_one.py adult.csv.gz
 
 30,162 records are split among five parties of a simulation, ε = 1 with noise from the operating
-system: `parley query --table-one age,sex,hr_per_week --by income`, as in docs/table-one.md.
+system: `parley query --table-one age,sex,hr_per_week --by income`, as in docs/study.md.
 """
 
 from __future__ import annotations

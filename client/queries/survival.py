@@ -1,7 +1,7 @@
 """Time until an event: `survival`, the Kaplan–Meier curve in every group, from one histogram.
 
 A record adds 1 to one cell of its group. The cell is the interval of its event or, without an
-event, the number of K public intervals (a, b] in which it was at risk (docs/survival.md defines
+event, the number of K public intervals (a, b] in which it was at risk (docs/regression.md defines
 this). The curve and everything else are post-processing (`parley.privacy.estimation.survival`).
 """
 

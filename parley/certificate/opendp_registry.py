@@ -86,7 +86,7 @@ def read_about(path: Path) -> RegistryAbout:
         raise CertificateError(f"{path} is not TOML: {error}.") from error
     except JsonRecordError as error:
         said = str(error).replace("as JSON ", "")
-        raise CertificateError(f"{said} docs/certificate.md lists the keys.") from error
+        raise CertificateError(f"{said} docs/officers.md lists the keys.") from error
 
 
 def build_entry(
