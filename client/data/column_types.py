@@ -142,25 +142,20 @@ class _Feature(SchemaPart):
 class _Scaled(_Feature):
     """Numbers with a public range."""
 
-    range: tuple[Number, Number] = Field(
-        description="[low, high], within ±1e300, from public knowledge."
-    )
-    centre: Number | None = Field(
-        default=None, description="Value that becomes 0. Default: the middle of the range."
-    )
-    transform: Transform = Field(
-        default="none",
-        description="For long tails. log: log(1 + (v − low)/(centre − low)). log1p: log(1 + v).",
-    )
-    outside: Literal["clamp", "refuse"] = Field(
-        default="clamp",
-        description="What to do with a value outside the range: clamp it to the range, or refuse "
-        "the file.",
-    )
-    missing: Number | None = Field(
-        default=None,
-        description="Value to use for an empty cell. Without it, an empty cell is an error.",
-    )
+    range: tuple[Number, Number]
+    """[low, high], within ±1e300, from public knowledge."""
+
+    centre: Number | None = None
+    """Value that becomes 0. Default: the middle of the range."""
+
+    transform: Transform = "none"
+    """For long tails. log: log(1 + (v − low)/(centre − low)). log1p: log(1 + v)."""
+
+    outside: Literal["clamp", "refuse"] = "clamp"
+    """What to do with a value outside the range: clamp it to the range, or refuse the file."""
+
+    missing: Number | None = None
+    """Value to use for an empty cell. Without it, an empty cell is an error."""
 
     @model_validator(mode="after")
     def _check(self) -> _Scaled:
@@ -195,19 +190,11 @@ class NumericColumn(_Scaled):
     """
 
     kind: Literal["numeric"]
-    bins: int | None = Field(
-        default=None,
-        strict=True,
-        ge=2,
-        le=65_536,
-        description="Number of intervals of the range, for synthetic tables. Default: 16.",
-    )
-    step: Number | None = Field(
-        default=None,
-        gt=0,
-        description="Values are whole numbers of steps from the low end. Drawn rows and quantiles "
-        "use it.",
-    )
+    bins: int | None = Field(default=None, strict=True, ge=2, le=65_536)
+    """Number of intervals of the range, for synthetic tables. Default: 16."""
+
+    step: Number | None = Field(default=None, gt=0)
+    """Values are whole numbers of steps from the low end. Drawn rows and quantiles use it."""
 
     @model_validator(mode="after")
     def _check_step(self) -> NumericColumn:
@@ -224,9 +211,8 @@ class ArrayColumn(_Scaled):
     """An array of numbers per record, all with one range, such as an image; .npz only."""
 
     kind: Literal["array"]
-    shape: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(
-        min_length=1, description="Shape of one record's array, such as [8, 8]."
-    )
+    shape: tuple[Annotated[int, Field(strict=True, ge=1)], ...] = Field(min_length=1)
+    """Shape of one record's array, such as [8, 8]."""
 
     @property
     def width(self) -> int:
@@ -251,18 +237,14 @@ class CategoricalColumn(_Feature):
     """
 
     kind: Literal["categorical"]
-    categories: tuple[Value, ...] = Field(
-        min_length=1, description='All categories. 1, 1.0 and "1" are the same category.'
-    )
-    other: bool = Field(
-        default=False,
-        strict=True,
-        description="Add a bucket for unlisted values. Without it, an unlisted value is an error.",
-    )
-    missing: Value | None = Field(
-        default=None,
-        description="Category to use for an empty cell. Without it, the bucket, or an error.",
-    )
+    categories: tuple[Value, ...] = Field(min_length=1)
+    """All categories. 1, 1.0 and "1" are the same category."""
+
+    other: bool = Field(default=False, strict=True)
+    """Add a bucket for unlisted values. Without it, an unlisted value is an error."""
+
+    missing: Value | None = None
+    """Category to use for an empty cell. Without it, the bucket, or an error."""
 
     @model_validator(mode="after")
     def _check(self) -> CategoricalColumn:
@@ -310,38 +292,28 @@ class LabelColumn(SchemaPart):
     """
 
     kind: Literal["label"]
-    positive: tuple[Value, ...] | Literal["rest"] | None = Field(
-        default=None,
-        description='For two labels: a value or a list. "rest" takes every label that negative '
-        "does not list.",
-    )
-    negative: tuple[Value, ...] | Literal["rest"] | None = Field(
-        default=None,
-        description='For two labels: a value or a list. "rest" takes every label that positive '
-        "does not list.",
-    )
-    classes: tuple[Value, ...] | None = Field(
-        default=None,
-        min_length=2,
-        description="For several classes: class k is the k-th value listed.",
-    )
-    range: tuple[Number, Number] | None = Field(
-        default=None, description="For regression: [low, high], the target's public range."
-    )
-    centre: Number | None = Field(
-        default=None,
-        description="With range: the value that becomes 0, where learning begins. Default: the "
-        "middle.",
-    )
-    outside: Literal["clamp", "refuse"] = Field(
-        default="clamp",
-        description="With range: what to do with a value outside it: clamp it, or refuse the file.",
-    )
-    missing: Literal["refuse", "drop"] = Field(
-        default="refuse",
-        description="What to do with a record without a label: refuse the file, or drop the record "
-        "before anything is counted.",
-    )
+    positive: tuple[Value, ...] | Literal["rest"] | None = None
+    """For two labels: a value or a list. "rest" takes every label that negative does not list."""
+
+    negative: tuple[Value, ...] | Literal["rest"] | None = None
+    """For two labels: a value or a list. "rest" takes every label that positive does not list."""
+
+    classes: tuple[Value, ...] | None = Field(default=None, min_length=2)
+    """For several classes: class k is the k-th value listed."""
+
+    range: tuple[Number, Number] | None = None
+    """For regression: [low, high], the target's public range."""
+
+    centre: Number | None = None
+    """With range: the value that becomes 0, where learning begins. Default: the middle."""
+
+    outside: Literal["clamp", "refuse"] = "clamp"
+    """With range: what to do with a value outside it: clamp it, or refuse the file."""
+
+    missing: Literal["refuse", "drop"] = "refuse"
+    """What to do with a record without a label: refuse the file, or drop the record before anything
+    is counted.
+    """
 
     @field_validator("positive", "negative", mode="before")
     @classmethod

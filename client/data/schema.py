@@ -94,41 +94,30 @@ class FileFormat(SchemaPart):
             and label as 8-byte numbers. If the process may take less, the limit is lower.
     """
 
-    format: Literal["csv", "parquet", "npz"] | None = Field(
-        default=None, description="File format. Default: from the file's name."
-    )
-    header: bool = Field(
-        default=True,
-        strict=True,
-        description="Whether a CSV's first line names the columns. Without one, they are in the "
-        "schema's order.",
-    )
-    separator: str = Field(
-        default=",",
-        pattern=r"^[\t -!#-~]$",
-        description="Character between the fields of a CSV.",
-    )
-    encoding: Literal["utf-8", "windows-1252", "latin-1", "utf-16"] = Field(
-        default="utf-8", description="Encoding of a CSV."
-    )
-    decimal: Literal[".", ","] = Field(
-        default=".",
-        description="Decimal mark of a CSV's numbers. With a comma, a point in a number is an "
-        "error.",
-    )
-    null_values: tuple[str, ...] = Field(
-        default=(),
-        description="Texts that mean an empty cell, in addition to no text. A text that a column "
-        "lists as a category or label stays a value there.",
-    )
-    max_gib: float = Field(
-        default=8.0,
-        gt=0,
-        le=2**20,
-        strict=True,
-        description="Most memory for the file's records, in GiB (2³⁰ bytes): two copies of the "
-        "features and label as 8-byte numbers.",
-    )
+    format: Literal["csv", "parquet", "npz"] | None = None
+    """File format. Default: from the file's name."""
+
+    header: bool = Field(default=True, strict=True)
+    """Whether a CSV's first line names the columns. Without one, they are in the schema's order."""
+
+    separator: str = Field(default=",", pattern=r"^[\t -!#-~]$")
+    """Character between the fields of a CSV."""
+
+    encoding: Literal["utf-8", "windows-1252", "latin-1", "utf-16"] = "utf-8"
+    """Encoding of a CSV."""
+
+    decimal: Literal[".", ","] = "."
+    """Decimal mark of a CSV's numbers. With a comma, a point in a number is an error."""
+
+    null_values: tuple[str, ...] = ()
+    """Texts that mean an empty cell, in addition to no text. A text that a column lists as a
+    category or label stays a value there.
+    """
+
+    max_gib: float = Field(default=8.0, gt=0, le=2**20, strict=True)
+    """Most memory for the file's records, in GiB (2³⁰ bytes): two copies of the features and label
+    as 8-byte numbers.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> FileFormat:
@@ -151,21 +140,19 @@ class Schema(SchemaPart):
             reviewed.
     """
 
-    scaling: Scaling = Field(
-        default="record",
-        description="How a record gets a norm of at most 1. record: divide a record by its norm "
-        "if that exceeds 1. schema: divide all records by the largest norm that the schema allows. "
-        "unit: divide every record by its norm.",
-    )
-    drafted: bool = Field(
-        default=False,
-        strict=True,
-        description="Whether the schema was read from records and not reviewed. Real parties "
-        "refuse such a schema.",
-    )
-    drafted_from: str = Field(
-        default="", max_length=300, description="File that the draft was read from; a note."
-    )
+    scaling: Scaling = "record"
+    """How a record gets a norm of at most 1. record: divide a record by its norm if that exceeds 1.
+    schema: divide all records by the largest norm that the schema allows. unit: divide every record
+    by its norm.
+    """
+
+    drafted: bool = Field(default=False, strict=True)
+    """Whether the schema was read from records and not reviewed. Real parties refuse such a schema.
+    """
+
+    drafted_from: str = Field(default="", max_length=300)
+    """File that the draft was read from; a note."""
+
     file: FileFormat = FileFormat()
     columns: dict[str, Annotated[Column, Field(discriminator="kind")]]
 

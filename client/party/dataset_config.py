@@ -56,161 +56,134 @@ class BudgetTotal:
 class DatasetConfig(PolicySection):
     """One data set that the party serves, under the name of its section, with its budget."""
 
-    path: str = Field(
-        "",
-        description="File of records (.csv, .csv.gz, .parquet, .npz), relative to this folder.",
-    )
-    data_schema: str = Field(
-        "", alias="schema", description="The file's schema: ranges, categories and label."
-    )
-    source: str = Field(
-        "",
-        description="Instead of path: a database as sqlite:///FILE, postgresql://USER@HOST/NAME, "
-        "or env:NAME for an environment variable that contains such a URL. Never "
-        "write a password here. Put it into that variable, into PGPASSWORD, or into "
-        "~/.pgpass or the file that PGPASSFILE names (mode 600).",
-    )
-    query: str = Field(
-        "",
-        description="With source: the SELECT that returns the records. It is read in one snapshot"
-        " when a run inspects the data, and held until the run is over.",
-    )
-    query_timeout: float = Field(
-        600.0,
-        gt=0,
-        le=86400,
-        description="Maximum seconds for the query of source, in total.",
-    )
-    prepared: str = Field(
-        "",
-        description="Instead of path and schema: an .npz of prepared rows, as Parley's launcher "
-        "writes it: arrays `features` (norm at most 1) and `labels`.",
-    )
-    app_data: str = Field(
-        "",
-        description="Instead of path, with unit = party: a file or folder that only your own "
-        "Flower app reads (docs/flower.md); 'elsewhere': the app knows where its records are.",
-    )
-    held_out: str = Field(
-        "",
-        description="A file like path (or prepared), or a query of source, with records that no "
-        "model learns from. Jobs with evaluation.kind = 'federated' count them by "
-        "label and by the model's predictions, within the same budget. Default: such "
-        "counts are declined.",
-    )
-    classes: int = Field(
-        0, ge=0, description="Number of classes of a prepared label; 0 for -1/+1 and for targets."
-    )
-    map: str = Field(
-        "",
-        pattern=r"^([0-9a-f]{64})?$",
-        description="With prepared: the digest of the public map that computed its rows. Jobs "
-        "must name it. Empty: no map.",
-    )
-    epsilon: PositiveFloat = Field(
-        description="Total epsilon of all releases from this data set, ever. Fixed at its first "
-        "use."
-    )
-    delta: float = Field(
-        ge=0, lt=1, description="Total delta, at which epsilon is counted. Fixed at its first use."
-    )
-    epsilon_per_job: PositiveFloat | None = Field(
-        None,
-        description="Largest epsilon of one job, at the same delta, counted as if its releases "
-        "were fixed beforehand. Default: the total.",
-    )
-    approval_above: float | None = Field(
-        None,
-        ge=0,
-        allow_inf_nan=False,
-        description="A job needs your approval if it would raise the total spent from this data "
-        "set above this epsilon (parley owner page DIR). 0: every job. Default: no "
-        "job.",
-    )
-    certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = Field(
-        "auto",
-        description="How its account adds up releases; fixed at its first use (docs/budgets.md). "
-        "auto: pure at delta 0; otherwise gaussian if a training job or a session "
-        'with law = "gaussian" opens it, zcdp if another session does.',
-    )
-    reserved_delta: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        description="Part of delta that is reserved for sampled training and for the noise "
-        "samplers; fixed at its first use. Default: delta/100, or delta/10 if a "
-        "DP-SGD job opens the account.",
-    )
-    account: str = Field(
-        "",
-        description="Another data set whose budget pays for this one, because records of one are "
-        "also in the other. Both need the same totals and approval-above. `parley "
-        "party DIR --check` finds such records.",
-    )
-    unit: Unit = Field(
-        Unit.RECORD,
-        description="What the budget protects: record, party, or person. person: all records of "
-        "one person in this data set, only for queries.",
-    )
-    id: str = Field(
-        "",
-        description="With unit = person: the column that identifies a record's person, of kind "
-        "ignore in the schema.",
-    )
-    records_per_id: int | None = Field(
-        None,
-        ge=1,
-        le=2**31,
-        description="With unit = person: maximum number of records per person. A keyed hash "
-        "chooses among more.",
-    )
-    block_column: str = Field(
-        "",
-        description="A public column, of kind ignore in the schema, that divides the records, "
-        "such as a year of admission. A job that names some of its values "
-        "(data.blocks) reads and charges only those; see docs/budgets.md#by-block. It"
-        " needs unit = record and replace-one: a replaced record stays in its block, "
-        "and the number of records per block is public.",
-    )
-    neighbouring: Neighbouring = Field(
-        Neighbouring.REPLACE_ONE,
-        description="The neighbouring relation: replace-one or add-or-remove-one.",
-    )
-    most_records: int = Field(
-        1_000_000,
-        ge=1,
-        le=MAX_RECORDS,
-        description="If the number of records is private (unit party, party-epsilon, or "
-        "add-or-remove-one): a public upper bound on it. It decides whether a map of "
-        "features fits this machine's memory, so that no answer reveals the number "
-        "itself.",
-    )
-    most_releases: int = Field(
-        10_000,
-        ge=1,
-        description="Maximum number of releases that a record is in, over all jobs, however "
-        "little each costs. It limits the ledger's size, and the time to check it.",
-    )
-    deleted_records: int = Field(
-        0,
-        ge=0,
-        description="With block-column: how many records you deleted from charged blocks while "
-        "another block has an equal record. `parley party DIR --check` counts them. "
-        "It cannot distinguish them from records that changed their block, which must"
-        " never count here.",
-    )
-    party_epsilon: PositiveFloat | None = Field(
-        None,
-        description="With unit = record: a second total, which protects all records of this party"
-        " in the data set. With it, only jobs with privacy.unit = 'both' are "
-        "accepted, and they charge both totals. Without it, such jobs are declined.",
-    )
-    party_delta: float | None = Field(
-        None, gt=0, lt=1, description="The delta at which party-epsilon is counted."
-    )
-    party_epsilon_per_job: PositiveFloat | None = Field(
-        None, description="Largest epsilon of one job at party-delta. Default: the total."
-    )
+    path: str = ""
+    """File of records (.csv, .csv.gz, .parquet, .npz), relative to this folder."""
+
+    data_schema: str = Field("", alias="schema")
+    """The file's schema: ranges, categories and label."""
+
+    source: str = ""
+    """Instead of path: a database as sqlite:///FILE, postgresql://USER@HOST/NAME, or env:NAME for
+    an environment variable that contains such a URL. Never write a password here. Put it into that
+    variable, into PGPASSWORD, or into ~/.pgpass or the file that PGPASSFILE names (mode 600).
+    """
+
+    query: str = ""
+    """With source: the SELECT that returns the records. It is read in one snapshot when a run
+    inspects the data, and held until the run is over.
+    """
+
+    query_timeout: float = Field(600.0, gt=0, le=86400)
+    """Maximum seconds for the query of source, in total."""
+
+    prepared: str = ""
+    """Instead of path and schema: an .npz of prepared rows, as Parley's launcher writes it: arrays
+    `features` (norm at most 1) and `labels`.
+    """
+
+    app_data: str = ""
+    """Instead of path, with unit = party: a file or folder that only your own Flower app reads
+    (docs/flower.md); 'elsewhere': the app knows where its records are.
+    """
+
+    held_out: str = ""
+    """A file like path (or prepared), or a query of source, with records that no model learns from.
+    Jobs with evaluation.kind = 'federated' count them by label and by the model's predictions,
+    within the same budget. Default: such counts are declined.
+    """
+
+    classes: int = Field(0, ge=0)
+    """Number of classes of a prepared label; 0 for -1/+1 and for targets."""
+
+    map: str = Field("", pattern=r"^([0-9a-f]{64})?$")
+    """With prepared: the digest of the public map that computed its rows. Jobs must name it. Empty:
+    no map.
+    """
+
+    epsilon: PositiveFloat
+    """Total epsilon of all releases from this data set, ever. Fixed at its first use."""
+
+    delta: float = Field(ge=0, lt=1)
+    """Total delta, at which epsilon is counted. Fixed at its first use."""
+
+    epsilon_per_job: PositiveFloat | None = None
+    """Largest epsilon of one job, at the same delta, counted as if its releases were fixed
+    beforehand. Default: the total.
+    """
+
+    approval_above: float | None = Field(None, ge=0, allow_inf_nan=False)
+    """A job needs your approval if it would raise the total spent from this data set above this
+    epsilon (parley owner page DIR). 0: every job. Default: no job.
+    """
+
+    certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = "auto"
+    """How its account adds up releases; fixed at its first use (docs/budgets.md). auto: pure at
+    delta 0; otherwise gaussian if a training job or a session with law = "gaussian" opens it, zcdp
+    if another session does.
+    """
+
+    reserved_delta: float | None = Field(None, ge=0, lt=1)
+    """Part of delta that is reserved for sampled training and for the noise samplers; fixed at its
+    first use. Default: delta/100, or delta/10 if a DP-SGD job opens the account.
+    """
+
+    account: str = ""
+    """Another data set whose budget pays for this one, because records of one are also in the
+    other. Both need the same totals and approval-above. `parley party DIR --check` finds such
+    records.
+    """
+
+    unit: Unit = Unit.RECORD
+    """What the budget protects: record, party, or person. person: all records of one person in this
+    data set, only for queries.
+    """
+
+    id: str = ""
+    """With unit = person: the column that identifies a record's person, of kind ignore in the
+    schema.
+    """
+
+    records_per_id: int | None = Field(None, ge=1, le=2**31)
+    """With unit = person: maximum number of records per person. A keyed hash chooses among more."""
+
+    block_column: str = ""
+    """A public column, of kind ignore in the schema, that divides the records, such as a year of
+    admission. A job that names some of its values (data.blocks) reads and charges only those; see
+    docs/budgets.md#by-block. It needs unit = record and replace-one: a replaced record stays in its
+    block, and the number of records per block is public.
+    """
+
+    neighbouring: Neighbouring = Neighbouring.REPLACE_ONE
+    """The neighbouring relation: replace-one or add-or-remove-one."""
+
+    most_records: int = Field(1_000_000, ge=1, le=MAX_RECORDS)
+    """If the number of records is private (unit party, party-epsilon, or add-or-remove-one): a
+    public upper bound on it. It decides whether a map of features fits this machine's memory, so
+    that no answer reveals the number itself.
+    """
+
+    most_releases: int = Field(10_000, ge=1)
+    """Maximum number of releases that a record is in, over all jobs, however little each costs. It
+    limits the ledger's size, and the time to check it.
+    """
+
+    deleted_records: int = Field(0, ge=0)
+    """With block-column: how many records you deleted from charged blocks while another block has
+    an equal record. `parley party DIR --check` counts them. It cannot distinguish them from records
+    that changed their block, which must never count here.
+    """
+
+    party_epsilon: PositiveFloat | None = None
+    """With unit = record: a second total, which protects all records of this party in the data set.
+    With it, only jobs with privacy.unit = 'both' are accepted, and they charge both totals. Without
+    it, such jobs are declined.
+    """
+
+    party_delta: float | None = Field(None, gt=0, lt=1)
+    """The delta at which party-epsilon is counted."""
+
+    party_epsilon_per_job: PositiveFloat | None = None
+    """Largest epsilon of one job at party-delta. Default: the total."""
 
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:

@@ -52,172 +52,151 @@ else:
 class OwnerPolicy(PolicySection):
     """All of the owner's decisions. The defaults are those of a real party, not of a simulation."""
 
-    version: Literal[1] = Field(1, description="Version of this file's format.")
-    min_survivors: int = Field(
-        2, ge=1, description="Minimum number of parties in a sum that is unmasked."
+    version: Literal[1] = 1
+    """Version of this file's format."""
+
+    min_survivors: int = Field(2, ge=1)
+    """Minimum number of parties in a sum that is unmasked."""
+
+    min_degree: int = Field(1, ge=0)
+    """Minimum number of neighbours, in a run and in each of its rounds."""
+
+    colluders_at_least: int | None = Field(None, ge=0)
+    """Number of parties that may collude with the server. A run must assume at least as many, for
+    its masks and for noise in shares. Default: a tenth of the parties, and at least one of three or
+    more. Degree, threshold and minimum survivors follow from it and the number of parties; no
+    server can propose them.
+    """
+
+    confirm_survivors: ConfirmSurvivors = True
+    """Always true: the parties confirm the survivors' list to each other. This protects against a
+    server that lies about dropouts.
+    """
+
+    key_exchange: KeyExchange = "hybrid"
+    """Always hybrid: masks stay secret as long as X25519 or ML-KEM-768 is unbroken."""
+
+    insist_on_inner: bool = True
+    """With privacy.unit = 'both': charge records by the noise of this party's own training, which
+    also protects against the server. Never charge them by the server's noise on the sum, which a
+    lying server can leave out.
+    """
+
+    insist_on_one_list: bool = True
+    """Let a release be summed with only one list of parties, over all attempts and sessions (unless
+    this party's own noise covers it). Two lists would reveal the difference to the server. false
+    trusts the server not to subtract.
+    """
+
+    insist_on_fine_grid: bool = True
+    """Accept only the finest grid that the ring holds, on which rounding adds at most a tenth to
+    the sensitivity. On a coarser grid, small contributions round to 0 and expose the large ones. A
+    job that sets secure-aggregation.scale-bits needs false.
+    """
+
+    noise_points: tuple[PointName, ...] = ("server", "share", "party")
+    """Where noise may be added. share: every party adds a share before it masks. party: all of it
+    is inside the party. server: the server adds it, and is trusted with the sum before the noise.
+    """
+
+    laws: tuple[LawName, ...] = (
+        "gaussian",
+        "discrete-gaussian",
+        "l2-laplace",
+        "laplace-l1",
+        "laplace",
+        "dp-sgd",
+        "sampled-gaussian",
+        "objective-perturbation",
+        "randomised-response",
     )
-    min_degree: int = Field(
-        1, ge=0, description="Minimum number of neighbours, in a run and in each of its rounds."
+    """Accepted noise distributions. laplace: for queries. randomised-response: every record answers
+    a query for itself. dp-sgd: noise inside this party's own training. sampled-gaussian: noise on
+    the sums of batches that parties draw.
+    """
+
+    calibrations: tuple[Literal["exact", "zcdp", "cks20", "as-printed", "pld"], ...] = (
+        "exact",
+        "zcdp",
+        "cks20",
+        "pld",
     )
-    colluders_at_least: int | None = Field(
-        None,
-        ge=0,
-        description="Number of parties that may collude with the server. A run must assume at "
-        "least as many, for its masks and for noise in shares. Default: a tenth of "
-        "the parties, and at least one of three or more. Degree, threshold and "
-        "minimum survivors follow from it and the number of parties; no server can "
-        "propose them.",
-    )
-    confirm_survivors: ConfirmSurvivors = Field(
-        True,
-        description="Always true: the parties confirm the survivors' list to each other. This "
-        "protects against a server that lies about dropouts.",
-    )
-    key_exchange: KeyExchange = Field(
-        "hybrid",
-        description="Always hybrid: masks stay secret as long as X25519 or ML-KEM-768 is unbroken.",
-    )
-    insist_on_inner: bool = Field(
-        True,
-        description="With privacy.unit = 'both': charge records by the noise of this party's own "
-        "training, which also protects against the server. Never charge them by the "
-        "server's noise on the sum, which a lying server can leave out.",
-    )
-    insist_on_one_list: bool = Field(
-        True,
-        description="Let a release be summed with only one list of parties, over all attempts and"
-        " sessions (unless this party's own noise covers it). Two lists would reveal "
-        "the difference to the server. false trusts the server not to subtract.",
-    )
-    insist_on_fine_grid: bool = Field(
-        True,
-        description="Accept only the finest grid that the ring holds, on which rounding adds at "
-        "most a tenth to the sensitivity. On a coarser grid, small contributions "
-        "round to 0 and expose the large ones. A job that sets "
-        "secure-aggregation.scale-bits needs false.",
-    )
-    noise_points: tuple[PointName, ...] = Field(
-        ("server", "share", "party"),
-        description="Where noise may be added. share: every party adds a share before it masks. "
-        "party: all of it is inside the party. server: the server adds it, and is "
-        "trusted with the sum before the noise.",
-    )
-    laws: tuple[LawName, ...] = Field(
-        (
-            "gaussian",
-            "discrete-gaussian",
-            "l2-laplace",
-            "laplace-l1",
-            "laplace",
-            "dp-sgd",
-            "sampled-gaussian",
-            "objective-perturbation",
-            "randomised-response",
-        ),
-        description="Accepted noise distributions. laplace: for queries. randomised-response: "
-        "every record answers a query for itself. dp-sgd: noise inside this party's "
-        "own training. sampled-gaussian: noise on the sums of batches that parties "
-        "draw.",
-    )
-    calibrations: tuple[Literal["exact", "zcdp", "cks20", "as-printed", "pld"], ...] = Field(
-        ("exact", "zcdp", "cks20", "pld"),
-        description="Accepted calibrations of the noise. This party recomputes what is charged.",
-    )
-    algorithms: tuple[str, ...] = Field(
-        tuple(ALGORITHMS),
-        description="Accepted algorithms (second-moments: the release for a pca-mlp's private "
-        "components). List your own as 'count.py:Count' for a file in this folder, or"
-        " as 'module:Class' for code installed on this machine. A listed algorithm "
-        "may be run.",
-    )
-    queries: tuple[str, ...] = Field(
-        tuple(QUERIES), description="Accepted queries, if algorithms contains query."
-    )
-    query_columns: tuple[str, ...] | None = Field(
-        None, description="Columns that queries may read. Default: every column of the schema."
-    )
-    most_cells: int = Field(
-        100_000,
-        ge=1,
-        description="Maximum number of cells of a batch of queries. It limits this machine's work.",
-    )
-    by_party: bool = Field(
-        False,
-        description="Whether to accept queries by party, which show this party's own answer next "
-        "to the others. false: only answers of all parties together.",
-    )
-    models: tuple[str, ...] = Field(
-        (*LOSSES, *NETWORKS, "table"),
-        description="Accepted models. A party never runs a server's code. List your own as "
-        "'tumour.py:net' for a function of a file in this folder, or as "
-        "'module:function' for code installed on this machine. Listing it lets a "
-        "server have it run.",
-    )
-    features: tuple[str, ...] = Field(
-        tuple(FEATURES),
-        description="Accepted public maps of features. List your own as 'backbone.py:net' for a "
-        "file in this folder, or as 'module:function' for code installed on this "
-        "machine. A listed map may be run.",
-    )
-    feature_ms_at_most: float = Field(
-        100.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="Maximum milliseconds of one core that a map of features may take per record,"
-        " measured on made-up records. It limits this machine's work.",
-    )
-    largest_model: int = Field(
-        20_000_000,
-        ge=1,
-        description="Maximum number of parameters of a model. It limits this machine's memory.",
-    )
-    most_steps: int = Field(
-        100_000,
-        ge=1,
-        description="Maximum number of training steps of one round. It limits this machine's work.",
-    )
-    allow_seeded_noise: bool = Field(
-        False, description="Accept noise from a seed, which protects no one. For simulations only."
-    )
-    seed: int | None = Field(
-        None,
-        ge=0,
-        description="Seed of this party's own draws if a run's noise is seeded, never of other "
-        "draws. Default: the operating system's entropy.",
-    )
-    disclose_size: bool = Field(
-        True,
-        description="Send the number of records to the server if a job needs it. false declines "
-        "such jobs. A number that the data set's budgets hide is never sent.",
-    )
-    clock_skew_s: float = Field(
-        300.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="Maximum difference to the server's clock, in seconds.",
-    )
-    approval_days: float = Field(
-        7.0,
-        gt=0,
-        le=3650,
-        description="With approval-above: days that a job waits for your approval, and days that "
-        "an approval stays valid for a run that has not begun. After that the job is "
-        "declined, or needs approval again.",
-    )
-    max_sessions: int = Field(
-        8,
-        ge=1,
-        le=1000,
-        description="Maximum number of open runs. One more ends the run that was idle the longest.",
-    )
-    lock_wait_s: float = Field(
-        30.0,
-        ge=0,
-        le=3600,
-        description="Maximum seconds that a request waits for another one to end.",
-    )
-    device: str = Field("cpu", description="Where networks train: cpu, or a torch device.")
-    data: dict[SectionName, DatasetConfig] = Field({}, description="Data sets, by name.")
+    """Accepted calibrations of the noise. This party recomputes what is charged."""
+
+    algorithms: tuple[str, ...] = tuple(ALGORITHMS)
+    """Accepted algorithms (second-moments: the release for a pca-mlp's private components). List
+    your own as 'count.py:Count' for a file in this folder, or as 'module:Class' for code installed
+    on this machine. A listed algorithm may be run.
+    """
+
+    queries: tuple[str, ...] = tuple(QUERIES)
+    """Accepted queries, if algorithms contains query."""
+
+    query_columns: tuple[str, ...] | None = None
+    """Columns that queries may read. Default: every column of the schema."""
+
+    most_cells: int = Field(100_000, ge=1)
+    """Maximum number of cells of a batch of queries. It limits this machine's work."""
+
+    by_party: bool = False
+    """Whether to accept queries by party, which show this party's own answer next to the others.
+    false: only answers of all parties together.
+    """
+
+    models: tuple[str, ...] = (*LOSSES, *NETWORKS, "table")
+    """Accepted models. A party never runs a server's code. List your own as 'tumour.py:net' for a
+    function of a file in this folder, or as 'module:function' for code installed on this machine.
+    Listing it lets a server have it run.
+    """
+
+    features: tuple[str, ...] = tuple(FEATURES)
+    """Accepted public maps of features. List your own as 'backbone.py:net' for a file in this
+    folder, or as 'module:function' for code installed on this machine. A listed map may be run.
+    """
+
+    feature_ms_at_most: float = Field(100.0, gt=0, allow_inf_nan=False)
+    """Maximum milliseconds of one core that a map of features may take per record, measured on
+    made-up records. It limits this machine's work.
+    """
+
+    largest_model: int = Field(20_000_000, ge=1)
+    """Maximum number of parameters of a model. It limits this machine's memory."""
+
+    most_steps: int = Field(100_000, ge=1)
+    """Maximum number of training steps of one round. It limits this machine's work."""
+
+    allow_seeded_noise: bool = False
+    """Accept noise from a seed, which protects no one. For simulations only."""
+
+    seed: int | None = Field(None, ge=0)
+    """Seed of this party's own draws if a run's noise is seeded, never of other draws. Default: the
+    operating system's entropy.
+    """
+
+    disclose_size: bool = True
+    """Send the number of records to the server if a job needs it. false declines such jobs. A
+    number that the data set's budgets hide is never sent.
+    """
+
+    clock_skew_s: float = Field(300.0, gt=0, allow_inf_nan=False)
+    """Maximum difference to the server's clock, in seconds."""
+
+    approval_days: float = Field(7.0, gt=0, le=3650)
+    """With approval-above: days that a job waits for your approval, and days that an approval stays
+    valid for a run that has not begun. After that the job is declined, or needs approval again.
+    """
+
+    max_sessions: int = Field(8, ge=1, le=1000)
+    """Maximum number of open runs. One more ends the run that was idle the longest."""
+
+    lock_wait_s: float = Field(30.0, ge=0, le=3600)
+    """Maximum seconds that a request waits for another one to end."""
+
+    device: str = "cpu"
+    """Where networks train: cpu, or a torch device."""
+
+    data: dict[SectionName, DatasetConfig] = Field({})
+    """Data sets, by name."""
 
     def is_size_disclosed(self, dataset: DatasetConfig) -> bool:
         """Return whether the server may learn the number of records."""

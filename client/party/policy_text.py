@@ -12,6 +12,7 @@ from parley.client.data.schema_error_texts import format_toml_value
 from parley.client.party.dataset_config import DatasetConfig, PolicySection
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.safe_io import toml_writing
+from parley.safe_io.field_descriptions import describe_fields
 
 
 def format_policy(policy: OwnerPolicy) -> str:
@@ -24,12 +25,12 @@ def format_policy(policy: OwnerPolicy) -> str:
 
 
 def _format_keys(section: PolicySection) -> list[str]:
-    lines = []
+    lines, descriptions = [], describe_fields(type(section))
     for name, info in type(section).model_fields.items():
         value = getattr(section, name)
         if name == "data":
             continue
-        lines += ["", f"# {info.description}"]
+        lines += ["", f"# {descriptions[name]}"]
         key = info.alias or name
         lines.append(f"# {key} =" if value is None else f"{key} = {format_toml_value(value)}")
     return lines

@@ -22,26 +22,23 @@ if TYPE_CHECKING:
 class EvaluationSection(JobSection):
     """Evaluation of the model on records that the parties hold out."""
 
-    kind: Literal["none", "federated"] = Field(
-        "none",
-        description="federated: after the last round the parties count their held-out records "
-        "(real parties: held-out in party.toml; a simulation divides its held-out records). "
-        "With two labels they count by label and predicted probability, with more by label "
-        "and predicted label. The counts are one more release through the same secure sum, "
-        "with noise and their own budget.",
-    )
-    epsilon: Positive = Field(
-        0.1,
-        description="federated: ε of that release, in addition to privacy.epsilon, at "
-        "privacy.delta; the data's budget covers both.",
-    )
-    edges: Auto | list[Annotated[float, Field(gt=0, lt=1)]] = Field(
-        "auto",
-        description="federated, two labels: probabilities between which records are counted, "
-        "always with 0.5; thresholds are known for these. auto: 20 even intervals, or 10 if "
-        "the minimum number of the parties' records times epsilon is below 5000. A rare "
-        "label needs edges near 0.",
-    )
+    kind: Literal["none", "federated"] = "none"
+    """federated: after the last round the parties count their held-out records (real parties:
+    held-out in party.toml; a simulation divides its held-out records). With two labels they count
+    by label and predicted probability, with more by label and predicted label. The counts are one
+    more release through the same secure sum, with noise and their own budget.
+    """
+
+    epsilon: Positive = 0.1
+    """federated: ε of that release, in addition to privacy.epsilon, at privacy.delta; the data's
+    budget covers both.
+    """
+
+    edges: Auto | list[Annotated[float, Field(gt=0, lt=1)]] = "auto"
+    """federated, two labels: probabilities between which records are counted, always with 0.5;
+    thresholds are known for these. auto: 20 even intervals, or 10 if the minimum number of the
+    parties' records times epsilon is below 5000. A rare label needs edges near 0.
+    """
 
     @property
     def is_requested(self) -> bool:

@@ -48,17 +48,16 @@ class FlowerSection(AlgorithmSection):
 
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS_DESCRIPTION)
     average: bool = Field(True, description=AVERAGE_DESCRIPTION)
-    settings: TextSettings = Field(
-        {},
-        description="Settings of your own algorithm, by the names in its class. flower: the app's "
-        "context.run_config, and the config of its messages.",
-    )
-    initial: CodeReference = Field(
-        "auto",
-        description="flower: a function or class without arguments that returns the model's "
-        "initial arrays: a torch module, an ArrayRecord, or arrays. 'task.py:Net'. Only the server "
-        "calls it. auto: initial_arrays or Net in the app's module.",
-    )
+    settings: TextSettings = Field({})
+    """Settings of your own algorithm, by the names in its class. flower: the app's
+    context.run_config, and the config of its messages.
+    """
+
+    initial: CodeReference = "auto"
+    """flower: a function or class without arguments that returns the model's initial arrays: a
+    torch module, an ArrayRecord, or arrays. 'task.py:Net'. Only the server calls it. auto:
+    initial_arrays or Net in the app's module.
+    """
 
     @field_validator("settings")
     @classmethod

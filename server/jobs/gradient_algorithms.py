@@ -34,12 +34,11 @@ class GradientPerturbationSection(LinearModelSection):
         "privacy": ("unit", *PARTY_BUDGET_KEYS),
     }
 
-    level_rounds: Annotated[int, Field(ge=0, le=1_000_000)] | Auto = Field(
-        "auto",
-        description="Number of the last rounds that learn the mean error of all predictions, "
-        "with four times the clip norm: for targets with long tails, which are clipped. "
-        "auto: 0, or by the rule if algorithm.rounds = 'auto'.",
-    )
+    level_rounds: Annotated[int, Field(ge=0, le=1_000_000)] | Auto = "auto"
+    """Number of the last rounds that learn the mean error of all predictions, with four times the
+    clip norm: for targets with long tails, which are clipped. auto: 0, or by the rule if
+    algorithm.rounds = 'auto'.
+    """
 
     def check(self, job: Job) -> None:
         """Check the base's conditions, and what private sizes need."""

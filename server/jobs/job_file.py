@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from parley.safe_io.deprecations import rename_key, rename_keys
+from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml, parse_toml
 from parley.safe_io.toml_writing import format_toml_value
@@ -217,6 +218,20 @@ def _list_own_keys(job: Job) -> dict[str, dict[str, FieldInfo]]:
     }
 
 
+def _describe_keys(job: Job, *, every_form: bool) -> dict[str, dict[str, str]]:
+    """Return the description of every section's keys: of all forms, or of the job's own."""
+    found: dict[str, dict[str, str]] = {}
+    for name, info in Job.model_fields.items():
+        several = every_form and name in FORMS
+        forms = FORMS[name].forms.values() if several else [type(getattr(job, name))]
+        found[info.alias or name] = {
+            form.model_fields[field].alias or field: text
+            for form in forms
+            for field, text in describe_fields(form).items()
+        }
+    return found
+
+
 def render_job(
     job: Job,
     *,
@@ -235,13 +250,14 @@ def render_job(
     """
     lines: list[str] = []
     values = job.to_values(every_form=every_form)
+    descriptions = _describe_keys(job, every_form=every_form) if comments else {}
     for section, keys in (_list_keys() if every_form else _list_own_keys(job)).items():
         lines.append(f"[{section}]" + (f"  # {_get_purpose(section)}" if comments else ""))
         for key, field in keys.items():
             if f"{section}.{key}" in optional and values[section][key] == field.default:
                 continue
             if comments:
-                lines += [f"# {line}" for line in textwrap.wrap(field.description or "", 96)]
+                lines += [f"# {line}" for line in textwrap.wrap(descriptions[section][key], 96)]
             lines.append(f"{key} = {format_toml_value(values[section][key])}")
         lines.append("")
     return "\n".join(lines)

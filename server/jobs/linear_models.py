@@ -22,31 +22,26 @@ class LinearSection(ModelSection):
     learns: ClassVar[Literal["linear", "network", "nothing"]] = "linear"
     label: ClassVar[str] = "logistic"
 
-    features: CodeReference = Field(
-        "auto",
-        min_length=1,
-        description="Public feature map of each record: none | scattering (images) | "
-        "random-fourier | bins | hats (tables), or your own frozen one, 'file.py:function' "
-        "or 'module:function', where function(columns) returns a torch.nn.Module "
-        "(docs/features.md). auto: numbers as hats (linear splines) if ε, records and "
-        "parties pay for them, by the rule of algorithm.rounds; else none.",
-    )
-    feature_settings: TextSettings = Field(
-        {}, description="Settings of the map, by name (docs/features.md)."
-    )
+    features: CodeReference = Field("auto", min_length=1)
+    """Public feature map of each record: none | scattering (images) | random-fourier | bins | hats
+    (tables), or your own frozen one, 'file.py:function' or 'module:function', where
+    function(columns) returns a torch.nn.Module (docs/features.md). auto: numbers as hats (linear
+    splines) if ε, records and parties pay for them, by the rule of algorithm.rounds; else none.
+    """
 
-    lambda_: Positive | Auto = Field(
-        "auto",
-        alias="lambda",
-        description="Regularisation (λ/2)‖θ‖²; note the ½. auto: 0.01, or by the rule if "
-        "algorithm.rounds = 'auto'.",
-    )
-    intercept: bool | Auto = Field(
-        "auto",
-        description="Append a constant to every record, rescale it to norm ≤ 1 and regularise "
-        "it too (an unregularised intercept would void the sensitivity). auto: true, but "
-        "false with hats, because those of a column add up to 1.",
-    )
+    feature_settings: TextSettings = Field({})
+    """Settings of the map, by name (docs/features.md)."""
+
+    lambda_: Positive | Auto = Field("auto", alias="lambda")
+    """Regularisation (λ/2)‖θ‖²; note the ½. auto: 0.01, or by the rule if algorithm.rounds =
+    'auto'.
+    """
+
+    intercept: bool | Auto = "auto"
+    """Append a constant to every record, rescale it to norm ≤ 1 and regularise it too (an
+    unregularised intercept would void the sensitivity). auto: true, but false with hats, because
+    those of a column add up to 1.
+    """
 
     @model_validator(mode="after")
     def _check_features(self) -> LinearSection:
@@ -121,12 +116,13 @@ class RidgeSection(LinearSection):
     bounded_everywhere: ClassVar[bool] = False
     residuals: ClassVar[bool] = True
 
-    radius: Positive | Auto = Field(
-        "auto",
-        description="ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1, or 8 if "
-        "algorithm.rounds = 'auto' (docs/methods.md).",
-    )
-    label_bound: Positive = Field(1.0, description="ridge: |y| ≤ label-bound after scaling.")
+    radius: Positive | Auto = "auto"
+    """ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1, or 8 if algorithm.rounds = 'auto'
+    (docs/methods.md).
+    """
+
+    label_bound: Positive = 1.0
+    """ridge: |y| ≤ label-bound after scaling."""
 
     def build_loss(self, _: int) -> Loss:
         """Build the loss for targets."""
@@ -140,7 +136,8 @@ class HuberSvmSection(LinearSection, LabelledModelSection):
 
     title: ClassVar[str] = "Huber SVM"
 
-    huber_width: Positive = Field(0.5, description="huber-svm: half-width h of the smooth part.")
+    huber_width: Positive = 0.5
+    """huber-svm: half-width h of the smooth part."""
 
     def build_loss(self, _: int) -> Loss:
         """Build the loss for labels −1 and +1."""

@@ -15,9 +15,8 @@ class MlpSection(LabelledModelSection):
 
     title: ClassVar[str] = "multilayer perceptron"
 
-    hidden: list[Annotated[int, Field(ge=1)]] = Field(
-        [1000], description="mlp, pca-mlp: units of each hidden layer."
-    )
+    hidden: list[Annotated[int, Field(ge=1)]] = Field([1000])
+    """mlp, pca-mlp: units of each hidden layer."""
 
 
 class PcaMlpSection(MlpSection):
@@ -25,27 +24,23 @@ class PcaMlpSection(MlpSection):
 
     title: ClassVar[str] = "multilayer perceptron on principal components"
 
-    components: int = Field(60, ge=1, description="pca-mlp: number of principal components.")
-    pca: Literal["public", "private"] = Field(
-        "private",
-        description="pca-mlp: private computes the components from the parties' records, by one "
-        "noisy release that is charged. public takes them from pca-file or from the "
-        "held-out records (data.test-fraction, data.test-source), which you thereby declare "
-        "public, and charges nothing.",
-    )
-    pca_file: FilePath = Field(
-        "",
-        description="pca-mlp, pca = 'public': a .safetensors file with the components as a float64 "
-        "tensor `components` [features, components]: computed from public records, or the "
-        "model.safetensors of an earlier run. Real parties with pca = 'public' need it.",
-    )
-    pca_share: float = Field(
-        0.05,
-        gt=0,
-        lt=1,
-        description="pca-mlp, pca = 'private': share of the budget's μ² that goes to the "
-        "components.",
-    )
+    components: int = Field(60, ge=1)
+    """pca-mlp: number of principal components."""
+
+    pca: Literal["public", "private"] = "private"
+    """pca-mlp: private computes the components from the parties' records, by one noisy release that
+    is charged. public takes them from pca-file or from the held-out records (data.test-fraction,
+    data.test-source), which you thereby declare public, and charges nothing.
+    """
+
+    pca_file: FilePath = ""
+    """pca-mlp, pca = 'public': a .safetensors file with the components as a float64 tensor
+    `components` [features, components]: computed from public records, or the model.safetensors of
+    an earlier run. Real parties with pca = 'public' need it.
+    """
+
+    pca_share: float = Field(0.05, gt=0, lt=1)
+    """pca-mlp, pca = 'private': share of the budget's μ² that goes to the components."""
 
     @model_validator(mode="after")
     def _check(self) -> PcaMlpSection:

@@ -31,13 +31,10 @@ class OutputPerturbationSection(LinearModelSection):
     noise: ClassVar[str] = "l2-laplace"
     releases: ClassVar[int | None] = 1
 
-    relative_tolerance: float = Field(
-        1e-3,
-        gt=0,
-        le=1,
-        description="output-perturbation: κ. Every local optimum is certified to a gradient "
-        "norm ≤ κG/n, which multiplies the sensitivity by 1+κ.",
-    )
+    relative_tolerance: float = Field(1e-3, gt=0, le=1)
+    """output-perturbation: κ. Every local optimum is certified to a gradient norm ≤ κG/n, which
+    multiplies the sensitivity by 1+κ.
+    """
 
     def check(self, job: Job) -> None:
         """Check that the loss's gradient is bounded everywhere, without clipping."""

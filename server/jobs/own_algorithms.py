@@ -34,9 +34,9 @@ class OwnAlgorithmSection(AlgorithmSection):
     }
     unused_needs: ClassVar[str] = "one of Parley's algorithms; your own has algorithm.settings"
 
-    settings: TextSettings = Field(
-        {}, description="Settings of your own algorithm, by the names in its class."
-    )
+    settings: TextSettings = Field({})
+    """Settings of your own algorithm, by the names in its class."""
+
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS_DESCRIPTION)
 
     def build_algorithm(

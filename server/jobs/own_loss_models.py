@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from parley.client.models import own_losses
 from parley.client.models.loss_base import Loss
@@ -24,20 +24,19 @@ class OwnLossSection(LinearSection, LabelledModelSection):
         own_losses.TabledSignLoss
     )
 
-    loss: CodeReference = Field(
-        "",
-        description="own-loss, own-residual-loss: your function, 'file.py:function' or "
-        "'module:function', of one record's margin and label, loss(z, y), convex in z. It "
-        "is evaluated at public points and becomes a table (docs/extending.md).",
-    )
-    lipschitz: Positive = Field(
-        1.0, description="own-loss, own-residual-loss: G, the steepest slope you state."
-    )
-    steeper: Literal["refuse", "clip"] = Field(
-        "refuse",
-        description="own-loss, own-residual-loss: whether a slope steeper than stated is "
-        "refused, or clipped to the stated one.",
-    )
+    loss: CodeReference = ""
+    """own-loss, own-residual-loss: your function, 'file.py:function' or 'module:function', of one
+    record's margin and label, loss(z, y), convex in z. It is evaluated at public points and becomes
+    a table (docs/extending.md).
+    """
+
+    lipschitz: Positive = 1.0
+    """own-loss, own-residual-loss: G, the steepest slope you state."""
+
+    steeper: Literal["refuse", "clip"] = "refuse"
+    """own-loss, own-residual-loss: whether a slope steeper than stated is refused, or clipped to
+    the stated one.
+    """
 
     @model_validator(mode="after")
     def _check_loss(self) -> OwnLossSection:

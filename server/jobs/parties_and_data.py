@@ -20,35 +20,33 @@ _FILES = "parley.client.data.formatted_file"
 class PartiesSection(JobSection):
     """The parties of a run."""
 
-    count: int = Field(5, ge=1, le=1_000_000, description="Number of parties, m.")
-    min_records: AtLeastOne | Auto = Field(
-        "auto",
-        description="Public lower bound on every party's number of records; it determines the "
-        "noise. A smaller party is refused. If sizes are private (unit party or both, or "
-        "add-or-remove-one), it is a public number that stands for them and bounds none. "
-        "auto: the smallest party of this simulation.",
-    )
-    weights: Literal["uniform", "size"] = Field(
-        "uniform",
-        description="uniform: every party counts the same. size: by its number of records, "
-        "which is then public and never needs more noise.",
-    )
+    count: int = Field(5, ge=1, le=1_000_000)
+    """Number of parties, m."""
 
-    per_round: float | int | Literal["all"] = Field(
-        "all",
-        description="Which parties are in a round's sum (fedavg and distributed-dp-sgd). all. "
-        "p, as 0.01: every party by its own coin, hidden by the masks. k, as 100: this "
-        "number of parties, drawn in public. Every party answers every round; one that is "
-        "not in the sum sends zero and its share of the noise (docs/sampled-parties.md).",
-    )
-    presence: Literal["hidden", "known"] | Auto = Field(
-        "auto",
-        description="With per-round and unit party, which account is charged. hidden: against "
-        "an attacker who does not know which rounds a party was in. known: against one who "
-        "does, for the rounds that its coins may put it in (all of them with a number). "
-        "Both are printed. auto: hidden with coins, known with a number. A record has one "
-        "account, against both.",
-    )
+    min_records: AtLeastOne | Auto = "auto"
+    """Public lower bound on every party's number of records; it determines the noise. A smaller
+    party is refused. If sizes are private (unit party or both, or add-or-remove-one), it is a
+    public number that stands for them and bounds none. auto: the smallest party of this simulation.
+    """
+
+    weights: Literal["uniform", "size"] = "uniform"
+    """uniform: every party counts the same. size: by its number of records, which is then public
+    and never needs more noise.
+    """
+
+    per_round: float | int | Literal["all"] = "all"
+    """Which parties are in a round's sum (fedavg and distributed-dp-sgd). all. p, as 0.01: every
+    party by its own coin, hidden by the masks. k, as 100: this number of parties, drawn in public.
+    Every party answers every round; one that is not in the sum sends zero and its share of the
+    noise (docs/sampled-parties.md).
+    """
+
+    presence: Literal["hidden", "known"] | Auto = "auto"
+    """With per-round and unit party, which account is charged. hidden: against an attacker who does
+    not know which rounds a party was in. known: against one who does, for the rounds that its coins
+    may put it in (all of them with a number). Both are printed. auto: hidden with coins, known with
+    a number. A record has one account, against both.
+    """
 
     @field_validator("per_round", mode="before")
     @classmethod
@@ -101,71 +99,69 @@ class PartiesSection(JobSection):
 class DataSection(JobSection):
     """The records that the parties hold."""
 
-    source: DataSource = Field(
-        "breast-cancer",
-        description="A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, "
-        ".parquet, .npz), a glob with one file per party, or a database: sqlite:///FILE, or "
-        "env:NAME, an environment variable that holds a postgresql:// URL. Empty (the "
-        "default if there is a schema): none. `parley plan` needs none.",
-    )
-    files: FileTables = Field(
-        [],
-        description="Instead of source: one file per party, for files that are written "
-        "differently. A list of tables with path and, if a file differs from the schema's [file], "
-        'its keys: { path = "south.csv", separator = ";", decimal = "," }.',
-    )
-    query: Text = Field("", description="With a database: the SELECT whose rows are the records.")
-    query_timeout: float = Field(
-        600.0, gt=0, le=86400, description="Maximum seconds that the query may take in total."
-    )
-    data_schema: FilePath = Field(
-        "",
-        alias="schema",
-        description="Schema file with public ranges, categories and label. Needed for files; "
-        "`parley schema infer FILE` writes a first one to review. With real parties, your "
-        "copy of theirs: the model file then describes how its rows are read.",
-    )
-    partition: Literal["iid", "column", "dirichlet", "sizes"] = Field(
-        "iid",
-        description="How one file is split among the parties: iid | column | dirichlet | sizes.",
-    )
-    partition_column: Text = Field(
-        "", description="Column that names the party (partition column)."
-    )
-    dirichlet_alpha: Positive = Field(
-        0.5, description="Label skew: small values are extreme (partition dirichlet)."
-    )
-    sizes: list[AtLeastOne] = Field([], description="Records of each party (partition sizes).")
-    block_column: Text = Field(
-        "",
-        description="A public column of kind ignore that divides the records (such as the year "
-        "of admission), for data.blocks in a simulation. Real parties set their own in "
-        "party.toml.",
-    )
-    blocks: list[Text] = Field(
-        [],
-        description="Values of the block column: only records of these blocks are read and "
-        "charged (unit record). [] for all records, including those of future blocks "
-        "(docs/budgets.md).",
-    )
-    records: int = Field(0, ge=0, description="Sample this number of records first; 0 takes all.")
-    test_source: FilePath = Field(
-        "",
-        description="A file of held-out records, instead of test-fraction (which is then 0). "
-        "With real parties: public records at the server, which evaluate the final model at "
-        "no cost.",
-    )
-    test_schema: FilePath = Field(
-        "",
-        description="Its schema, if it is not data.schema; with real parties it is always theirs.",
-    )
-    test_fraction: float = Field(
-        0.2,
-        ge=0,
-        lt=1,
-        description="Fraction held out before the split, for the simulation's metrics.",
-    )
-    seed: int = Field(0, ge=0, description="Seed of the sample and the split (never of the noise).")
+    source: DataSource = "breast-cancer"
+    """A bundled name (breast-cancer, digits, synthetic), a file (.csv, .csv.gz, .parquet, .npz), a
+    glob with one file per party, or a database: sqlite:///FILE, or env:NAME, an environment
+    variable that holds a postgresql:// URL. Empty (the default if there is a schema): none. `parley
+    plan` needs none.
+    """
+
+    files: FileTables = Field([])
+    """Instead of source: one file per party, for files that are written differently. A list of
+    tables with path and, if a file differs from the schema's [file], its keys: { path =
+    "south.csv", separator = ";", decimal = "," }.
+    """
+
+    query: Text = ""
+    """With a database: the SELECT whose rows are the records."""
+
+    query_timeout: float = Field(600.0, gt=0, le=86400)
+    """Maximum seconds that the query may take in total."""
+
+    data_schema: FilePath = Field("", alias="schema")
+    """Schema file with public ranges, categories and label. Needed for files; `parley schema infer
+    FILE` writes a first one to review. With real parties, your copy of theirs: the model file then
+    describes how its rows are read.
+    """
+
+    partition: Literal["iid", "column", "dirichlet", "sizes"] = "iid"
+    """How one file is split among the parties: iid | column | dirichlet | sizes."""
+
+    partition_column: Text = ""
+    """Column that names the party (partition column)."""
+
+    dirichlet_alpha: Positive = 0.5
+    """Label skew: small values are extreme (partition dirichlet)."""
+
+    sizes: list[AtLeastOne] = Field([])
+    """Records of each party (partition sizes)."""
+
+    block_column: Text = ""
+    """A public column of kind ignore that divides the records (such as the year of admission), for
+    data.blocks in a simulation. Real parties set their own in party.toml.
+    """
+
+    blocks: list[Text] = Field([])
+    """Values of the block column: only records of these blocks are read and charged (unit record).
+    [] for all records, including those of future blocks (docs/budgets.md).
+    """
+
+    records: int = Field(0, ge=0)
+    """Sample this number of records first; 0 takes all."""
+
+    test_source: FilePath = ""
+    """A file of held-out records, instead of test-fraction (which is then 0). With real parties:
+    public records at the server, which evaluate the final model at no cost.
+    """
+
+    test_schema: FilePath = ""
+    """Its schema, if it is not data.schema; with real parties it is always theirs."""
+
+    test_fraction: float = Field(0.2, ge=0, lt=1)
+    """Fraction held out before the split, for the simulation's metrics."""
+
+    seed: int = Field(0, ge=0)
+    """Seed of the sample and the split (never of the noise)."""
 
     @field_validator("files", mode="before")
     @classmethod

@@ -66,98 +66,92 @@ class UnitBudget:
 class PrivacySection(JobSection):
     """The privacy budget of a run."""
 
-    epsilon: Positive = Field(
-        1.0, description="Budget ε of this job: record-level, replace-one neighbours."
-    )
-    delta: float = Field(
-        1e-5,
-        ge=0,
-        lt=1,
-        description="Budget δ, well below 1 over the number of records (of parties, if they are "
-        "protected). 0 needs laplace-l1, exact to the last bit, or l2-laplace, which is "
-        "pure except for its sampler's distance, stated as δ = 2^-40.",
-    )
-    calibration: Literal["exact", "zcdp", "cks20", "as-printed"] = Field(
-        "exact",
-        description="Gaussian noise: exact (analytic), zcdp, cks20 (tighter zCDP conversion), "
-        "as-printed (σ² = 8G²T·ln(1/δ)/(m²n²ε²)).",
-    )
-    noise: NoiseName = Field(
-        "default",
-        description="default: gaussian for gradients, l2-laplace for models. auto: the proved "
-        "distribution with the lower expected norm. laplace-as-printed reproduces the paper "
-        "and is charged what it costs, √d·ε.",
-    )
-    noise_point: PointName = Field(
-        "share",
-        description="Who adds the noise on a sum. share: every party adds a share of it before "
-        "masking, so that no one ever holds the sum without noise. server: a trusted "
-        "server, which sees that sum before it adds the noise. party (linear models): every "
-        "party adds all of it, so that what it sends is private by itself, and the average "
-        "has √m times the noise. The noise of DP-SGD inside the parties (fedavg, unit "
-        "record) is none of these.",
-    )
-    unit: Literal["record", "party", "both"] = Field(
-        "record",
-        description="What is protected: one record, or (fedavg) everything that one party "
-        "holds, or both, each with its own budget: DP-SGD in the parties and, on the sum of "
-        "their clipped updates, the server's noise.",
-    )
-    party_epsilon: Positive | Auto = Field(
-        "auto",
-        description="unit both: budget ε of this job for everything that one party holds, "
-        "replace-one neighbours; auto: privacy.epsilon, which is then the record's.",
-    )
-    party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
-        "auto", description="unit both: δ of that budget; auto: privacy.delta."
-    )
-    record_bound: Literal["lower", "inner"] = Field(
-        "lower",
-        description="unit both: which noise a record is charged by. inner: the noise of its "
-        "party's own training, which holds against the server too. lower: that or the "
-        "server's noise on the sum, whichever costs less; real parties decline it unless "
-        "insist-on-inner is false.",
-    )
-    neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
-        "replace-one",
-        description="Neighbours differ by replacing one record (party), or (networks) by adding "
-        "or removing one, which needs about half the noise and promises less. A party "
-        "itself stays: what it holds is added or removed. With unit both, parties are "
-        "always replaced.",
-    )
-    ledger: FilePath = Field(
-        "",
-        description="Ledger file or postgresql:// URL that several runs share: each run "
-        "reserves what its rounds need, or is refused. Empty: the run folder's own "
-        "ledger.sqlite.",
-    )
-    dataset: Text = Field("", description="Name of the data in the ledger; empty: data.source.")
-    dataset_epsilon: Positive | Auto = Field(
-        "auto", description="Budget of the data over all runs; auto: this job's epsilon."
-    )
-    dataset_delta: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        "auto", description="δ of that budget; auto: this job's delta."
-    )
-    dataset_party_epsilon: Positive | Auto = Field(
-        "auto",
-        description="unit both: budget of the data over all runs for everything that one party "
-        "holds; auto: this job's party-epsilon.",
-    )
-    dataset_party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = Field(
-        "auto", description="δ of that budget; auto: this job's party-delta."
-    )
-    certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = Field(
-        "auto",
-        description="How the data's account adds up releases, fixed when it is opened "
-        "(docs/budgets.md). gaussian: Σμ²; zcdp: Σρ; pure: Σε; plan: only this run, with "
-        "its own ledger. auto: plan without privacy.ledger, else gaussian (pure at delta 0).",
-    )
-    reserved_delta: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        "auto",
-        description="Part of delta that a shared account reserves for sampled training and for "
-        "the noise samplers, fixed when it is opened. auto: delta/100, or delta/10 if this "
-        "job trains networks.",
-    )
+    epsilon: Positive = 1.0
+    """Budget ε of this job: record-level, replace-one neighbours."""
+
+    delta: float = Field(1e-5, ge=0, lt=1)
+    """Budget δ, well below 1 over the number of records (of parties, if they are protected). 0
+    needs laplace-l1, exact to the last bit, or l2-laplace, which is pure except for its sampler's
+    distance, stated as δ = 2^-40.
+    """
+
+    calibration: Literal["exact", "zcdp", "cks20", "as-printed"] = "exact"
+    """Gaussian noise: exact (analytic), zcdp, cks20 (tighter zCDP conversion), as-printed (σ² =
+    8G²T·ln(1/δ)/(m²n²ε²)).
+    """
+
+    noise: NoiseName = "default"
+    """default: gaussian for gradients, l2-laplace for models. auto: the proved distribution with
+    the lower expected norm. laplace-as-printed reproduces the paper and is charged what it costs,
+    √d·ε.
+    """
+
+    noise_point: PointName = "share"
+    """Who adds the noise on a sum. share: every party adds a share of it before masking, so that no
+    one ever holds the sum without noise. server: a trusted server, which sees that sum before it
+    adds the noise. party (linear models): every party adds all of it, so that what it sends is
+    private by itself, and the average has √m times the noise. The noise of DP-SGD inside the
+    parties (fedavg, unit record) is none of these.
+    """
+
+    unit: Literal["record", "party", "both"] = "record"
+    """What is protected: one record, or (fedavg) everything that one party holds, or both, each
+    with its own budget: DP-SGD in the parties and, on the sum of their clipped updates, the
+    server's noise.
+    """
+
+    party_epsilon: Positive | Auto = "auto"
+    """unit both: budget ε of this job for everything that one party holds, replace-one neighbours;
+    auto: privacy.epsilon, which is then the record's.
+    """
+
+    party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = "auto"
+    """unit both: δ of that budget; auto: privacy.delta."""
+
+    record_bound: Literal["lower", "inner"] = "lower"
+    """unit both: which noise a record is charged by. inner: the noise of its party's own training,
+    which holds against the server too. lower: that or the server's noise on the sum, whichever
+    costs less; real parties decline it unless insist-on-inner is false.
+    """
+
+    neighbouring: Literal["replace-one", "add-or-remove-one"] = "replace-one"
+    """Neighbours differ by replacing one record (party), or (networks) by adding or removing one,
+    which needs about half the noise and promises less. A party itself stays: what it holds is added
+    or removed. With unit both, parties are always replaced.
+    """
+
+    ledger: FilePath = ""
+    """Ledger file or postgresql:// URL that several runs share: each run reserves what its rounds
+    need, or is refused. Empty: the run folder's own ledger.sqlite.
+    """
+
+    dataset: Text = ""
+    """Name of the data in the ledger; empty: data.source."""
+
+    dataset_epsilon: Positive | Auto = "auto"
+    """Budget of the data over all runs; auto: this job's epsilon."""
+
+    dataset_delta: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
+    """δ of that budget; auto: this job's delta."""
+
+    dataset_party_epsilon: Positive | Auto = "auto"
+    """unit both: budget of the data over all runs for everything that one party holds; auto: this
+    job's party-epsilon.
+    """
+
+    dataset_party_delta: Annotated[float, Field(gt=0, lt=1)] | Auto = "auto"
+    """δ of that budget; auto: this job's party-delta."""
+
+    certificate: Literal["auto", "pure", "gaussian", "zcdp", "plan"] = "auto"
+    """How the data's account adds up releases, fixed when it is opened (docs/budgets.md). gaussian:
+    Σμ²; zcdp: Σρ; pure: Σε; plan: only this run, with its own ledger. auto: plan without
+    privacy.ledger, else gaussian (pure at delta 0).
+    """
+
+    reserved_delta: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
+    """Part of delta that a shared account reserves for sampled training and for the noise samplers,
+    fixed when it is opened. auto: delta/100, or delta/10 if this job trains networks.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> PrivacySection:

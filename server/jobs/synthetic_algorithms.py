@@ -61,16 +61,13 @@ class _OneSumSection(AlgorithmSection):
     }
     unused_needs: ClassVar[str] = "an algorithm that trains a model"
 
-    rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = Field(
-        "auto", description="Number of synthetic records to write; auto: the released number."
-    )
-    seed: int = Field(
-        0,
-        ge=0,
-        lt=2**63,
-        description="Public seed of the fit and the rows (and of random features); the noise "
-        "does not depend on it.",
-    )
+    rows: Annotated[int, Field(ge=1, le=10**9)] | Auto = "auto"
+    """Number of synthetic records to write; auto: the released number."""
+
+    seed: int = Field(0, ge=0, lt=2**63)
+    """Public seed of the fit and the rows (and of random features); the noise does not depend on
+    it.
+    """
 
     def check(self, job: Job) -> None:
         """Check the base's conditions, and what noise on a sum needs."""
@@ -122,18 +119,16 @@ class MarginalsSection(_OneSumSection):
 
     plan_detail: ClassVar[PlanDetail] = "tables"
 
-    pairs: Literal["all", "label"] | list[tuple[Text, Text]] = Field(
-        "all",
-        description="marginals: pairs of columns that are counted: all, each column with the "
-        "label, or a list of pairs of names.",
-    )
-    components: int = Field(
-        300,
-        ge=1,
-        le=10_000,
-        description="marginals: number of products of distributions that are fitted.",
-    )
-    steps: int = Field(400, ge=1, le=100_000, description="Number of steps of the fit.")
+    pairs: Literal["all", "label"] | list[tuple[Text, Text]] = "all"
+    """marginals: pairs of columns that are counted: all, each column with the label, or a list of
+    pairs of names.
+    """
+
+    components: int = Field(300, ge=1, le=10_000)
+    """marginals: number of products of distributions that are fitted."""
+
+    steps: int = Field(400, ge=1, le=100_000)
+    """Number of steps of the fit."""
 
     def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float
@@ -178,18 +173,16 @@ class RandomFeaturesSection(_OneSumSection):
 
     plan_detail: ClassVar[PlanDetail] = "features"
 
-    frequencies: int = Field(
-        1000,
-        ge=1,
-        le=1 << 20,
-        description="random-features: F, the number of cosines, and of sines.",
-    )
-    length_scale: Annotated[float, Field(gt=0, le=1e6)] | Auto = Field(
-        "auto",
-        description="random-features: ℓ of the kernel, public. auto: 2 for a table, √105 for "
-        "28×28 images, and proportional to the square root of an array's size.",
-    )
-    steps: int = Field(500, ge=1, le=100_000, description="Number of steps of the fit.")
+    frequencies: int = Field(1000, ge=1, le=1 << 20)
+    """random-features: F, the number of cosines, and of sines."""
+
+    length_scale: Annotated[float, Field(gt=0, le=1e6)] | Auto = "auto"
+    """random-features: ℓ of the kernel, public. auto: 2 for a table, √105 for 28×28 images, and
+    proportional to the square root of an array's size.
+    """
+
+    steps: int = Field(500, ge=1, le=100_000)
+    """Number of steps of the fit."""
 
     def build_sum(
         self, schema: Schema, *, columns: int, neighbouring: Neighbouring, bound: float

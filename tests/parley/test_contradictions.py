@@ -13,6 +13,7 @@ from parley.planning.plan_job import plan
 from parley.presentation.paragraphs import format_headline
 from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.ledger.ledger import Ledger
+from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.gradient_algorithms import GradientPerturbationSection
 from parley.server.jobs.job_file import load_job
@@ -90,9 +91,9 @@ def test_an_owner_is_told_why_two_minus_one_is_not_one(tmp_path):
 
 
 def test_what_a_rule_chooses_says_so_in_its_description():
-    fields = GradientPerturbationSection.model_fields
+    descriptions = describe_fields(GradientPerturbationSection)
     for key in ("rounds", "learning_rate", "momentum", "nesterov", "clip_norm", "average"):
-        assert "rule" in fields[key].description, key
+        assert "rule" in descriptions[key], key
 
 
 @pytest.mark.parametrize(("count", "said"), [(0, "rounds"), (1, "round"), (2, "rounds")])
