@@ -342,42 +342,37 @@ def _mix_with_zero_loss(pmf: Any, probability: float) -> DensePLDPmf:
 class _ReplacedGaussianLoss(GaussianPrivacyLoss):  # type: ignore[misc]  # the library is untyped
     """The library's loss of a sampled Gaussian under replace-one, inverted for many ε at once.
 
-    The library calls `inverse_privacy_loss` for each ε, which is most of the time of a plan. Its
-    formula is used here with its operations in its order, so that the results have the same bits.
+    The library inverts the loss for each ε, which is most of the time of a plan. Its formulas are
+    used here with their operations in its order, so that the results have the same bits.
     """
 
     def get_delta_for_epsilon(self, epsilon: Any) -> Any:
         """Return the δ of each ε."""
         if np.ndim(epsilon) == 0 or self.sampling_prob == 1:
             return super().get_delta_for_epsilon(epsilon)
-        self._inverses = dict(zip(epsilon.tolist(), self._invert(epsilon), strict=True))
-        found = super().get_delta_for_epsilon(epsilon)
-        self._inverses = {}
-        return found
+        cutoffs = self._invert(epsilon)
+        lower = np.exp(epsilon + self.mu_lower_log_cdf(cutoffs))
+        return np.clip(self.mu_upper_cdf(cutoffs) - lower, 0, 1)
 
-    def inverse_privacy_loss(self, privacy_loss: float) -> float:
-        """Return the largest x with at least this loss."""
-        known = getattr(self, "_inverses", {}).get(privacy_loss)
-        return float(super().inverse_privacy_loss(privacy_loss) if known is None else known)
-
-    def _invert(self, epsilons: NDArray[np.float64]) -> list[float]:
+    def _invert(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the largest x with each loss; see `_inverse_privacy_loss_replace`."""
         log_alpha = (
             0.5 * (self.sensitivity / self._standard_deviation) ** 2
             + math.log1p(-self.sampling_prob)
             - math.log(self.sampling_prob)
         )
-        halves = (np.abs(epsilons) / 2).tolist()
+        # A grid's losses lie on both sides of 0.
+        sizes, places = np.unique(np.abs(epsilons), return_inverse=True)
         # The library's `math` functions: those of arrays may differ in the last bit.
         log_sinh = [
-            a + math.log1p(-math.exp(-2 * a)) - math.log(2) if a else -math.inf for a in halves
+            a + math.log1p(-math.exp(-2 * a)) - math.log(2) if a else -math.inf
+            for a in (sizes / 2).tolist()
         ]
-        term = log_alpha + np.array(log_sinh)
+        term = (log_alpha + np.array(log_sinh))[places]
         asinh = np.logaddexp(0.5 * np.logaddexp(0, 2 * term), term)
         scale = self._standard_deviation**2 / self.sensitivity
         found = scale * (np.where(epsilons >= 0, -1, 1) * asinh - epsilons / 2)
-        inverses: list[float] = np.where(epsilons == 0, 0.0, found).tolist()
-        return inverses
+        return np.where(epsilons == 0, 0.0, found)
 
 
 @functools.lru_cache(maxsize=64)
