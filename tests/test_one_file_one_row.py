@@ -17,7 +17,6 @@ from parley.client.queries.registry import QUERIES
 from parley.presentation.json_renderer import to_json
 from parley.presentation.page_registry import PAGES, write_page
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.section_registry import ALGORITHM_SECTIONS
 from parley.terminal.document_output import print_document
 
 _ALGORITHM = """
@@ -105,13 +104,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_an_algorithm_is_one_file_and_a_row_on_each_side(
+def test_an_algorithm_is_one_file_and_one_row(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "record_count.py").write_text(_ALGORITHM)
     monkeypatch.setitem(ALGORITHMS.rows, "record-count", "record_count:SPEC")
-    form = "parley.server.jobs.own_algorithms:OwnAlgorithmSection"
-    monkeypatch.setitem(ALGORITHM_SECTIONS.rows, "record-count", form)
     keys = [
         *("algorithm.kind=record-count", "algorithm.settings.most=200", "model.kind=none"),
         *("algorithm.rounds=1", "privacy.neighbouring=add-or-remove-one", "privacy.epsilon=20"),

@@ -242,7 +242,6 @@ class DistributedDPSGD(IterativeAlgorithm):
 
     def claim(self, facts: PublicFacts) -> Claim:
         """Claim C or 2C per step's sum, on batches at rate q; 2S with unit party, at rate 1."""
-        del facts
         training = self.training
         if self.unit is Unit.PARTY:
             ball, bits = build_ball(self.dimension, self.lipschitz)

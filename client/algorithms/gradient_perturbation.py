@@ -142,7 +142,6 @@ class GradientPerturbation(IterativeAlgorithm):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Compute each party's gradients at θ; none fails, for any θ and records."""
-        del randomness
         total = round(plan.mean_records * plan.parties)
         grid, records = self._build_grid(plan.parties, plan.min_records, total)
         values = compute_gradients(

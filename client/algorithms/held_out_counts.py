@@ -103,7 +103,6 @@ class HeldOutCounts(ReleasedAggregate):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Compute each party's own histogram, of whole numbers."""
-        del plan, randomness
         values = np.empty((block.parties, self.dimension))
         for party, (begin, end) in enumerate(pairwise(block.offsets)):
             predicted = self._predict_cells(state["theta"], block.features[begin:end])
@@ -164,7 +163,6 @@ class HeldOutCounts(ReleasedAggregate):
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """Claim one cell per record, for any records and model."""
-        del facts
         return Claim(
             dimension=self.dimension,
             features=self.model.features,

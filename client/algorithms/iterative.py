@@ -46,5 +46,4 @@ class IterativeAlgorithm:
 
     def released(self, state: State) -> dict[str, float]:
         """Return no values in addition to the model."""
-        del state
         return {}

@@ -163,7 +163,6 @@ class RandomFeatures(SumOfRecords):
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """Claim φ and a count in one class, for any records."""
-        del facts
         features = Set.ball(2 * self.frequencies, squared=_ONE**2)
         record_set = Set.product(features, Set.interval(_ONE, _ONE))
         return self.build_claim(
@@ -231,7 +230,6 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
 
     Raises Declined.
     """
-    del plan
     own = algorithm
     try:
         digest = compute_waves_digest(own.features, own.frequencies, own.length_scale, own.seed)
@@ -252,7 +250,6 @@ def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> RandomFeatures:
     """Build the algorithm from the result of `to_task`. Raises DecodingError."""
-    del party
     parse_size(task)
     return decode_dataclass(RandomFeatures, task["settings"], sizes=tuple(task["sizes"]))
 

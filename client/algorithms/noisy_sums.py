@@ -48,7 +48,6 @@ class ReleasedAggregate(ABC):
 
     def update(self, state: State, average: NDArray[np.float64]) -> State:
         """Return what was released as the result."""
-        del state
         return {"theta": average}
 
     def model_of(self, state: State) -> NDArray[np.float64]:
@@ -57,7 +56,6 @@ class ReleasedAggregate(ABC):
 
     def released(self, state: State) -> dict[str, float]:
         """Return no further values; a subclass may return values that follow from the result."""
-        del state
         return {}
 
 
@@ -92,7 +90,6 @@ class SumOfRecords(ReleasedAggregate):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Compute each party's own sum."""
-        del state, plan, randomness
         values = np.empty((block.parties, self.dimension))
         for party, (begin, end) in enumerate(pairwise(block.offsets)):
             values[party] = self.sum_records(block.features[begin:end], block.labels[begin:end])

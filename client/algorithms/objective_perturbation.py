@@ -69,7 +69,6 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
 
     def compute_noise_gain(self, done: int) -> float | None:
         """Return None: most noise is in the objectives, and its effect depends on the records."""
-        del done
         return None
 
     def compute_objective_noise(self, min_records: int) -> ObjectiveNoise:
@@ -130,7 +129,6 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Compute each party's certified optimum of its perturbed objective."""
-        del state
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
         noise = self.compute_objective_noise(plan.min_records)

@@ -67,7 +67,6 @@ class OutputPerturbation(ReleasedAggregate):
         """Return 1: the noise is on θ itself. See
         `parley.client.algorithms.iterative.HasNoiseGain`.
         """
-        del done
         return 1.0
 
     def check_certifiable(self, records: int) -> None:
@@ -105,7 +104,6 @@ class OutputPerturbation(ReleasedAggregate):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Compute each party's certified optimum."""
-        del state, randomness
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
         target = plan.gradient_tolerance / block.sizes  # κG/n_j of each party

@@ -101,7 +101,6 @@ class ClippedSum(Statistic, ABC):
 
     def claim(self, facts: PublicFacts) -> Claim:
         """Claim the ball of `norm`."""
-        del facts
         ball, bits = build_ball(self.dimension, self.norm)
         return Claim(
             dimension=self.dimension,
@@ -117,7 +116,6 @@ class ClippedSum(Statistic, ABC):
         self, state: State, block: PartyBlock, plan: ReleasePlan, randomness: Randomness
     ) -> Contribution:
         """Compute each party's own sum."""
-        del state, plan, randomness
         ball, bits = build_ball(self.dimension, self.norm)
         largest, sums = ball.largest, []
         for begin, end in pairwise(block.offsets):
@@ -314,7 +312,6 @@ def build_class_spec(algorithm: type[Any], name: str, *, summed: bool) -> Algori
     """
 
     def of_task(task: Mapping[str, Any], party: PartyResources) -> Any:
-        del party
         check_keys(task, "settings")
         return decode_dataclass(algorithm, task["settings"])
 

@@ -110,7 +110,6 @@ class PairTables(SumOfRecords):
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """Claim one cell of each table, for any records."""
-        del facts
         cells = [self.sizes[i] * self.sizes[j] for i, j in self.pairs]
         tables = (Set.interval(1, 1).spread_over_cells(count) for count in cells)
         return self.build_claim(
@@ -148,7 +147,6 @@ def to_task(algorithm: PairTables) -> dict[str, Any]:
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> PairTables:
     """Build the algorithm from the result of `to_task`. Raises DecodingError."""
-    del party
     parse_size(task)
     sizes, pairs = task["sizes"], task["pairs"]
     if isinstance(pairs, str):

@@ -144,7 +144,6 @@ def to_task(algorithm: QueryRelease) -> dict[str, Any]:
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> QueryRelease:
     """Build the algorithm, not bound to a schema yet. Raises DecodingError."""
-    del party
     check_keys(task, "version", "neighbouring", "counting", "batch")
     decode_value(Literal[3], task["version"], "version")
     return QueryRelease(

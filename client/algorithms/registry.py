@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, PartyResources
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -19,9 +19,6 @@ from parley.client.contract.assumptions import OWN_CLAIM, OWN_FEATURE_MAP
 from parley.client.contract.strict_decoding import DecodingError, format_received
 from parley.safe_io.path_names import get_public_name, is_own_code
 from parley.safe_io.plugin_table import PluginTable, load_attribute
-
-if TYPE_CHECKING:
-    pass
 
 ALGORITHMS = PluginTable[AlgorithmSpec](
     {
@@ -54,6 +51,11 @@ def get_algorithm_spec(name: str) -> AlgorithmSpec:
         return ALGORITHMS[name]
     spec: AlgorithmSpec = load_attribute(f"{_OWN_ALGORITHM}:build_own_spec")(name)
     return spec
+
+
+def has_class_settings(name: str) -> bool:
+    """Return whether an algorithm's settings are the fields of its class, such as your own's."""
+    return is_own_code(name) or (name in ALGORITHMS and ALGORITHMS[name].build is not None)
 
 
 def get_title(name: str) -> str:

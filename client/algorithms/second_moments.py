@@ -109,7 +109,6 @@ class SecondMoments(SumOfRecords):
         self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
     ) -> NDArray[np.float64]:
         """Return `[d]` the triangle of Σ x xᵀ."""
-        del labels
         one = 1 << self.row_bits
         with np.errstate(over="ignore"):
             integers = np.trunc(rows.astype(np.float64) * one)
@@ -130,7 +129,6 @@ class SecondMoments(SumOfRecords):
 
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """Claim a triangle no longer than 1, for any records."""
-        del facts
         unit_ball = Set.ball(self.dimension, squared=4**self.grid_bits)
         return self.build_claim(
             unit_ball.restrict_to_acute(), self.grid_bits, features=self.model.features
@@ -144,7 +142,6 @@ def to_task(algorithm: SecondMoments) -> dict[str, Any]:
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> SecondMoments:
     """Build the algorithm from the result of `to_task`. Raises DecodingError."""
-    del party
     check_keys(task, "features", "settings")
     features = decode_value(int, task["features"], "features")
     if not 1 <= features <= MAX_MODEL_SIZE:

@@ -138,7 +138,6 @@ class SparseRows:
 
     def astype(self, dtype: DTypeLike, *, copy: bool = True) -> NDArray[Any]:
         """Return `[N, width]` the dense array of this type."""
-        del copy
         return self.__array__(dtype)
 
     def to_csr(self, dtype: DTypeLike = np.float64) -> Any:

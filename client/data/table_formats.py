@@ -36,7 +36,6 @@ class ReadRequest:
 
 
 def _find_no_fault(source: Any, file: FileFormat) -> DataError | None:
-    del source, file
     return None
 
 

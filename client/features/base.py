@@ -122,5 +122,4 @@ class FeatureMap(ABC):
 
     def list_column_terms(self, schema: Schema) -> tuple[ColumnTerm, ...]:
         """Return the features of each single column; empty for a map that mixes columns."""
-        del schema
         return ()

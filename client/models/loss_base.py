@@ -79,7 +79,6 @@ class Loss(ABC):
 
     def compute_probabilities(self, margins: Array) -> Array | None:
         """Return `[…, K]` probabilities of the labels, −1's first; None: margins only rank."""
-        del margins
         return None
 
     @abstractmethod

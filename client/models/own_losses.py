@@ -160,7 +160,6 @@ class TabledSignLoss(TabledLoss, SignLoss):
         return (np.asarray(labels) > 0).astype(np.int64)
 
     def _find_position(self, margins: Array, labels: NDArray[Any]) -> Real:
-        del labels
         return np.asarray(margins, np.float64)
 
 
@@ -172,7 +171,6 @@ class TabledResidualLoss(TabledLoss, TargetLoss):
     label_bound = 1.0
 
     def _find_row(self, labels: NDArray[Any]) -> int:
-        del labels
         return 0
 
     def _find_position(self, margins: Array, labels: NDArray[Any]) -> Real:

@@ -146,12 +146,10 @@ class Query(ABC):
 
     def build_next_step(self, steps: Sequence[AnsweredQuery], schema: Schema) -> Query:
         """Return the step after the answered ones. A query that is asked once returns itself."""
-        del steps, schema
         return self
 
     def is_step_after(self, other: Query) -> bool:
         """Return whether it is the step after `other`, of one query."""
-        del other
         return False
 
     @property
@@ -170,14 +168,12 @@ class Query(ABC):
         Raises:
             QueryError, SchemaError: it cannot.
         """
-        del neighbouring
         build_group_cells(schema, self.by)
         if self.where is not None:
             self.where.check(schema)
 
     def tune(self, law: str, facts: QueryFacts) -> Self:
         """Return the same query with the parts of its vector balanced for a noise law."""
-        del law, facts
         return self
 
     @abstractmethod
@@ -234,7 +230,6 @@ class Query(ABC):
 
     def get_answer_unit(self, schema: Schema) -> float:
         """Return how much that 1 is in an answer."""
-        del schema
         return 1.0
 
     def build_key_columns(self, schema: Schema) -> Table:
@@ -291,7 +286,6 @@ class Query(ABC):
 
         `CellNoise.add_sampling_error` then adds it.
         """
-        del facts
         return self.sampling
 
     def compute_sampling_errors(self, values: Numbers, facts: QueryFacts) -> Numbers:

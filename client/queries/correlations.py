@@ -251,7 +251,6 @@ class CorrelationsQuery(ColumnsQuery):
 
     def get_error_scale(self, facts: QueryFacts) -> float:
         """Return 1: a correlation needs no scaling."""
-        del facts
         return 1.0
 
 

@@ -144,12 +144,10 @@ class KMeansGrid(ColumnsQuery):
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> dict[str, Table]:
         """Return no tables: a test of a thousand cells takes longer than the clusters."""
-        del noisy, weight, noise, facts
         return {}
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return a count for each of g^D cells."""
-        del schema
         return (build_cell_counts(CellGrid(axes=tuple(map(self._build_axis, self.of))), weight),)
 
     def _build_axis(self, name: str) -> Axis:
@@ -270,7 +268,6 @@ class KMeansStep(ColumnsQuery):
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return k counts, and k sums per column."""
-        del schema
         a, s = compute_unit_weights(weight, self.balance)
         centres = self._get_centres()
 

@@ -243,7 +243,6 @@ class Variance(Moments):
 
     def tune(self, law: str, facts: QueryFacts) -> Self:
         """Return it counted if N is private. w² = ⅓ is near the best of either law."""
-        del law
         return replace(self, counted=not is_size_public(self, facts.neighbouring))
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:

@@ -200,7 +200,6 @@ class Quantiles(ColumnQuery, SelectionQuery):
         Raises:
             QueryError: there are more.
         """
-        del schema
         if self.by or len(self.quantiles) > 1 or self._get_share().denominator > _MAX_DENOMINATOR:
             raise QueryError(
                 "Expected one quantile of at most six digits, without groups, for a "
@@ -217,7 +216,6 @@ class Quantiles(ColumnQuery, SelectionQuery):
 
     def get_score_unit(self, weight: int) -> int:
         """Return the score of one rank."""
-        del weight
         return self._get_share().denominator
 
     def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
@@ -233,7 +231,6 @@ class Quantiles(ColumnQuery, SelectionQuery):
 
         A record on one side adds ±(1 − q), one on the other ∓q.
         """
-        del weight
         share = self._get_share()
         return Set.interval(-share.numerator, share.denominator - share.numerator)
 

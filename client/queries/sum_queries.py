@@ -71,7 +71,6 @@ class SelectionQuery(NonAdditiveQuery):
 
     def answer_from_output(self, shown: Integers, epsilon: float, facts: QueryFacts) -> Table:
         """Return the answer of a selection. Only the winner's index is shown."""
-        del epsilon
         return self.build_winner_table(int(shown[0]), facts)
 
     @abstractmethod
@@ -111,7 +110,6 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return k sums."""
-        del schema
 
         def score(name: str) -> Summand:
             return Summand(low=0, high=weight, compute=lambda block: weight * block.columns[name])
@@ -120,7 +118,6 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """Return the winner with its noisy sum, and its lead over the second."""
-        del facts
         sums = noisy / weight
         order = np.argsort(sums if self.least else -sums, kind="stable")
         value, second = sums[order[:1]], sums[order[1:2]]
@@ -147,7 +144,6 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
 
     def compute_scores(self, total: Integers, weight: int, facts: QueryFacts) -> Integers:
         """Return the sums, negated if the smallest is best."""
-        del weight, facts
         return -total if self.least else total
 
     def build_score_set(self, weight: int) -> Set:
@@ -156,7 +152,6 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
 
     def build_winner_table(self, winner: int, facts: QueryFacts) -> Table:
         """Return the table as in `SelectionQuery.build_winner_table`."""
-        del facts
         hidden = np.array([np.nan])
         return {"winner": [self.of[winner]], "value": hidden, "low": hidden, "high": hidden}
 
@@ -246,7 +241,6 @@ class Balance(ColumnQuery):
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return one sum."""
-        del schema
         low, high = -self.fraction.numerator * weight, self.get_steps_per_unit(weight)
         signed = Summand(
             low=low,

@@ -51,7 +51,6 @@ class PooledSystem(PrimalSystem):
 
     def take(self, chosen: NDArray[np.intp]) -> Self:
         """Return the same system: it has one problem."""
-        del chosen
         return self
 
     def compute_margins(self, unknown: Array) -> Array:

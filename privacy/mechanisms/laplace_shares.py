@@ -76,7 +76,6 @@ class _DiscreteLaplace(SharedLaw):
     def add(
         self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
     ) -> None:
-        del mechanism
         for rows, stream in _group_by_stream(vectors, streams):
             draws = draw_negative_binomial(shares.scale, shares.honest, 2 * rows.size, stream)
             np.add(rows, (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape), out=rows)

@@ -87,10 +87,8 @@ class RandomisedResponse:
         least = min(to_fraction(self.epsilon), Fraction(self.epsilon))
 
         def threshold(lane: int) -> Enclosure:
-            del lane
 
             def enclosed(mp: Any, bits: int) -> tuple[Any, Any]:
-                del bits
                 odds = mp.exp(mp.mpf(least.numerator) / least.denominator)
                 value = self.answers / (odds + self.answers - 1)
                 return widen(mp, value, value)
@@ -186,7 +184,6 @@ class Reports(Mechanism):
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """Return `[count, k]` zeros, because the noise is already in the reports."""
-        del stream
         return np.zeros((count, self.dimension), dtype=np.int64)
 
     def describe(self) -> str:

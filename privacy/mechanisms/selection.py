@@ -107,7 +107,6 @@ class Selection(ABC):
             gamma = rate * int(losses[lane])
 
             def enclosed(mp: Any, bits: int) -> tuple[Any, Any]:
-                del bits
                 value = mp.exp(-mp.mpf(gamma.numerator) / gamma.denominator)
                 return widen(mp, value, value)
 

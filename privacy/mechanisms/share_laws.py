@@ -94,7 +94,6 @@ class SharedLaw(ABC):
 
     def compute_scale(self, mechanism: Any, honest: int) -> float:
         """Return the minimum scale of one share of k, in fine units, rounded up."""
-        del honest
         return float(mechanism.scale)
 
     @abstractmethod
@@ -142,7 +141,6 @@ class _Gaussian(SharedLaw):
     def add(
         self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
     ) -> None:
-        del mechanism
         if len(set(map(id, streams))) == 1:
             add_rounded_gaussian(vectors.reshape(-1), shares.scale, streams[0])
         else:
@@ -151,7 +149,6 @@ class _Gaussian(SharedLaw):
     def add_summed(
         self, shares: ShareSplit, mechanism: Any, total: Integers, count: int, stream: NoiseStream
     ) -> None:
-        del mechanism
         add_rounded_gaussian(total, shares.scale * math.sqrt(count), stream)
 
     def compute_tail(self, shares: ShareSplit, mechanism: Any, probability: float) -> float:

@@ -283,7 +283,6 @@ class PartySteps(TrainingNoise):
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """Return `[count, d]` zeros, because the noise is already in the parties' contributions."""
-        del stream
         return np.zeros((count, self.dimension), dtype=np.int64)
 
     def describe(self) -> str:

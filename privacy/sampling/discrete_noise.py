@@ -90,7 +90,6 @@ def _build_laplace_survival(scale: float) -> Survival:
     """Return S(j) = P[|X| > j] = 2e^(−(j+1)/t)/(1 + e^(−1/t))."""
 
     def survival(mp: Any, bits: int, j: int) -> tuple[Any, Any]:
-        del bits
         rate = 1 / mp.mpf(scale)
         value = 2 * mp.exp(-(j + 1) * rate) / (1 + mp.exp(-rate))
         return widen(mp, value, value)
@@ -122,7 +121,6 @@ def _build_gaussian_acceptance(sigma: Fraction, scale: int, magnitude: int) -> E
     gamma = (magnitude * scale - sigma**2) ** 2 / (2 * sigma**2 * scale**2)
 
     def threshold(mp: Any, bits: int) -> tuple[Any, Any]:
-        del bits
         value = mp.exp(-mp.mpf(gamma.numerator) / gamma.denominator)
         return widen(mp, value, value)
 
@@ -168,7 +166,6 @@ def _build_poisson_survival(scale: float, divisor: int) -> Survival:
     """Return S(j) = P[N > j] = e^(−λ)·Σ_{i>j} λ^i/i!, λ = κ/k, a sum of positive terms."""
 
     def survival(mp: Any, bits: int, j: int) -> tuple[Any, Any]:
-        del bits
         mean = _compute_kappa(mp, scale) / divisor
         term = total = mp.exp(-mean) * mean ** (j + 1) / mp.factorial(j + 1)
         i = j + 1

@@ -99,7 +99,6 @@ class AlgorithmSection(JobSection):
 
     def build_model(self, job: Job, features: int, classes: int) -> Any:
         """Build the model for records with `features` columns and K classes; raises JobError."""
-        del job
         return NoModel(features=features, classes=classes or 2)
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
@@ -107,7 +106,6 @@ class AlgorithmSection(JobSection):
 
         If `parties` is None, return only the choices that do not need their facts.
         """
-        del job, parties, classes
         return AutoChoices()
 
     def build_algorithm(

@@ -114,7 +114,6 @@ class FlowerSection(AlgorithmSection):
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
         """Build the algorithm. This runs the app's file, and its function of initial arrays."""
-        del model, parties
         settings = job.dp_sgd
         try:
             return FlowerAveraging.from_app(

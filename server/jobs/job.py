@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, model_validator
 
+from parley.client.algorithms.registry import has_class_settings
 from parley.privacy.accounting.account_certificates import compute_reserved_delta
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
@@ -46,6 +47,7 @@ FORMS = {
         forms=ALGORITHM_SECTIONS,
         default="gradient-perturbation",
         own_key="file.py:Class",
+        is_own=has_class_settings,
     ),
 }
 """Sections that have another form for each kind."""

@@ -59,7 +59,6 @@ class LinearModelSection(AlgorithmSection):
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
         """Return the defaults; no rule applies."""
-        del parties, classes
         return apply_defaults(job, self, f"the rule is gradient-perturbation's, not {self.kind}'s")
 
     def build_model(self, job: Job, features: int, classes: int) -> LinearModel:

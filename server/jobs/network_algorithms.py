@@ -72,7 +72,6 @@ class _NetworkSection(AlgorithmSection):
         """Choose rounds and every auto of `[dp-sgd]` by the rule of
         `parley.server.jobs.auto_dp_sgd`.
         """
-        del classes
         present = get_party_sampling(job).fraction
         return choose_dp_sgd_settings(job, self, parties, sums=self.sums, sampled_fraction=present)
 

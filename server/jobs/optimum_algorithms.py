@@ -52,7 +52,6 @@ class OutputPerturbationSection(LinearModelSection):
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
         """Build the average of certified optima."""
-        del parties
         return Optima(**self._build_optimum_settings(job, model))
 
     def _build_optimum_settings(self, job: Job, model: LinearModel) -> dict[str, Any]:
@@ -74,7 +73,6 @@ class PathakSection(OutputPerturbationSection):
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
         """Build the average of certified optima with more noise."""
-        del parties
         return PathakAveraging(**self._build_optimum_settings(job, model))
 
 
@@ -101,7 +99,6 @@ class ObjectivePerturbationSection(OutputPerturbationSection):
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
         """Build the average of certified optima of perturbed objectives."""
-        del parties
         inside = job.privacy.epsilon * (1 - compute_output_share(self.relative_tolerance))
         return ObjectivePerturbationOfParties(
             **self._build_optimum_settings(job, model), objective_epsilon=inside

@@ -43,7 +43,6 @@ class OwnAlgorithmSection(AlgorithmSection):
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
         """Build the algorithm from the class that the job names. This runs that class's code."""
-        del job, parties
         try:
             build = get_algorithm_spec(self.kind).build
             if build is None:

@@ -8,7 +8,7 @@ error names the kinds that it needs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -66,6 +66,7 @@ class SectionForms:
 
     Attributes:
         forms: kind → form; the form of your own code, which has many names, under `own_key`.
+        is_own: whether a kind without a row in `forms` has that form.
     """
 
     section: str
@@ -73,6 +74,7 @@ class SectionForms:
     forms: Mapping[str, type[JobSection]]
     default: str
     own_key: str
+    is_own: Callable[[str], bool] = is_own_code
 
     def find_kind(self, section: Any) -> str | None:
         """Return the key of the form that a section requests, or None."""
@@ -84,7 +86,7 @@ class SectionForms:
             return None
         if kind != self.own_key and kind in self.forms:
             return kind
-        return self.own_key if is_own_code(kind) else None
+        return self.own_key if self.is_own(kind) else None
 
     def annotation(self) -> Any:
         """Return the type of the section's field: the form that its kind names, loaded then."""

@@ -156,13 +156,11 @@ class RandomisedReports:
 
     def compute_output(self, total: Integers, facts: QueryFacts, stream: NoiseStream) -> list[int]:
         """Return the sum of the reports unchanged."""
-        del facts, stream
         reports: list[int] = total.tolist()
         return reports
 
     def compute_expected_error(self, facts: QueryFacts) -> float:
         """Return `scale`."""
-        del facts
         return self.scale
 
 

@@ -59,7 +59,6 @@ def evaluate_counts(
 def _evaluate_two_labels(
     histogram: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
 ) -> dict[str, Any]:
-    del labels
     intervals, label = _compute_cell_indices(histogram)
     yes = label == 1
     half = intervals > edges.index(0.5)
@@ -101,7 +100,6 @@ def _evaluate_two_labels(
 def _evaluate_more_labels(
     histogram: NoisyHistogram, labels: Sequence[str], edges: Sequence[float], proper: bool
 ) -> dict[str, Any]:
-    del edges, proper
     true, said = _compute_cell_indices(histogram)
     by_label = []
     for at, label in enumerate(labels):

@@ -283,7 +283,6 @@ class QueryParties:
 
         All parties that are online join again for each attempt.
         """
-        del attempt
         question = [self.algorithm.batch.to_json(), self.algorithm.counting.to_json()]
         asked = hashlib.sha256(encode_canonical(question)).hexdigest()[:16]
         own = plan.with_run_id(f"{plan.run_id}/{plan.round_number}-{asked}").with_round(1)

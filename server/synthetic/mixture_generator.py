@@ -221,7 +221,6 @@ def fit_generator(
     counted: PairTables, schema: Schema, settings: MarginalsSection, released: Array
 ) -> tuple[_Tensors, float]:
     """Return the mixture of a release for a model file, and N̂ (`generation.SyntheticGenerator`)."""
-    del schema
     tables = ReleasedTables(sizes=counted.sizes, pairs=counted.pairs, values=released)
     mixture = fit(tables, components=settings.components, steps=settings.steps, seed=settings.seed)
     return {"shares": mixture.shares}, tables.total
@@ -231,7 +230,6 @@ def draw_rows(
     counted: PairTables, schema: Schema, tensors: Mapping[str, NDArray[Any]], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
     """Draw codes from the result of `fit_generator`, in pieces."""
-    del schema
     mixture = Mixture.from_shares(counted.sizes, tensors.get("shares"))
     rng = np.random.default_rng([seed, 0])
     return (mixture.sample(count, rng) for count in split_rows(rows, _CHUNK_ROWS))

@@ -126,7 +126,6 @@ class FlowerAveraging(IterativeAlgorithm):
 
     def claim(self, facts: PublicFacts) -> Claim:
         """Claim a party's ball of radius S."""
-        del facts
         ball, bits = build_ball(self.dimension, self.norm)
         return Claim(
             dimension=self.dimension,
@@ -306,7 +305,6 @@ def _check(algorithm: FlowerAveraging, plan: ReleasePlan) -> None:
 
     Raises Declined.
     """
-    del plan
     name = get_public_name(algorithm.app)
     try:
         found = compute_app_digest(algorithm.app)

@@ -72,17 +72,14 @@ class OutcomeFamily(ABC):
 
     def count_intervals(self, outcome: RegressionOutcome, schema: Schema) -> int:
         """Return K, the number of γ."""
-        del outcome, schema
         return 1
 
     def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """Return the value of each γ at the first step."""
-        del outcome, schema
         return 0.0
 
     def get_slope_unit(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """Return the unit of slopes."""
-        del outcome, schema
         return 1.0
 
     @abstractmethod
