@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated
 
 import typer
@@ -13,7 +12,7 @@ from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.features.binned_columns import RecordCodes
 from parley.command_options import ModelPath, OwnModels
-from parley.safe_io.path_names import get_public_name
+from parley.prediction.own_code import describe_missing_code, get_network_name, match_own_code
 from parley.safe_io.printable_text import to_one_line
 from parley.server.model_file import ModelFileError, open_model
 from parley.server.synthetic.generation import draw_rows
@@ -43,9 +42,9 @@ def sample_table(
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     found = open_model(model)
+    task = found.description["task"]
     try:
-        named = MappingProxyType({get_public_name(own): own for own in own_models})
-        made = decode_task(found.description["task"], own_models=named)
+        made = decode_task(task, own_models=match_own_code(get_network_name(task), own_models))
         features = found.description.get("features", {})
         codes = features.get("digest") if isinstance(features, dict) else features
         if codes != (RecordCodes().digest if made.kind in GENERATORS else None):
@@ -56,9 +55,9 @@ def sample_table(
     except (DecodingError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
-        hint = "" if own_models else " A network of your own code needs --own-model FILE:FUNCTION."
-        hint = hint if isinstance(error, DecodingError) else ""
-        raise ModelFileError(f"{found.file}: {error}{hint}") from error
+        named = get_network_name(task) if isinstance(error, DecodingError) else None
+        missing = describe_missing_code(named, own_models)
+        raise ModelFileError(f"{found.file}: {missing or error}") from error
     return dict(found.statement)
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from parley.client.features.feature_error import FeatureError
 from parley.client.features.map_building import build_map
 from parley.client.models.linear_serialization import MAX_PARAMETER, decode_linear_model
 from parley.prediction.fitted_model import Estimator, Model
-from parley.safe_io.path_names import get_public_name
+from parley.prediction.own_code import describe_missing_code, get_network_name, match_own_code
 from parley.server.model_file import ModelFileError, open_model
 
 _APP = "app"
@@ -70,10 +69,8 @@ def load_model(
         if described["label"] not in {*READINGS, "network"}:
             raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
     except DecodingError as error:
-        task = described["task"]
-        own = isinstance(task, Mapping) and "network" in task and not own_models
-        hint = " A network of your own code needs --own-model FILE:FUNCTION." if own else ""
-        raise ModelFileError(f"{file}: {error}{hint}") from error
+        missing = describe_missing_code(get_network_name(described["task"]), own_models)
+        raise ModelFileError(f"{file}: {missing or error}") from error
     model = Estimator(
         learned=learned,
         task=described["task"],
@@ -94,7 +91,7 @@ def _load_learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
     if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
         decode_value(str, task["kind"], "kind")
         return decode_linear_model(task["model"])  # its training algorithm does not matter here
-    own = MappingProxyType({get_public_name(name): name for name in own_models})
+    own = match_own_code(get_network_name(task), own_models)
     return decode_task(task, device=device, own_models=own).model
 
 
@@ -109,12 +106,13 @@ def _load_features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureM
         made = build_map(
             named.get("name", ""),
             named.get("settings", {}),
-            own_maps={get_public_name(name): name for name in own},
+            own_maps=match_own_code(named.get("name"), own),
         )
         digest = made.digest
     except (Declined, FeatureError) as error:
-        hint = "" if own else " A map of your own code needs --own-model FILE:FUNCTION."
-        raise ModelFileError(f"{file}: {error}{hint}") from error
+        name = described.get("name") if isinstance(described, Mapping) else None
+        missing = describe_missing_code(name, own)
+        raise ModelFileError(f"{file}: {missing or error}") from error
     if digest != named["digest"]:
         raise ModelFileError(
             f"Expected features of digest {named['digest']}, with which {file} was trained, got "

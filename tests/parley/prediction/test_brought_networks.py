@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+import types
 from pathlib import Path
 
 import brought_networks
@@ -13,6 +16,7 @@ from parley.client.models.layers import NetworkError
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
+from parley.server.model_file import ModelFileError
 from parley.server.planning.job_planner import build_algorithm, build_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -53,6 +57,49 @@ def test_a_network_trains_and_predicts_from_its_model_file(name: str, tmp_path: 
     few = model.decision_function({key: column[:3] for key, column in frame.items()})
     np.testing.assert_allclose(whole[:3], few, rtol=1e-5, atol=1e-6)  # float32
     assert set(model.predict(frame)) <= {"yes", "no"}
+
+
+@pytest.mark.parametrize(
+    ("function", "is_class"), [("__main__:small", False), ("parley_objects:Small", True)]
+)
+def test_a_network_defined_in_python_predicts_in_a_later_process(
+    function: str, is_class: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a name cannot be imported again, so the code that the user names stands for it."""
+    code = (
+        "from torch import nn\n"
+        "def small(features, classes):\n    return nn.Linear(features, classes)\n"
+        "class Small(nn.Linear):\n    pass\n"
+        "def other(features, classes):\n    return nn.Linear(features, classes)\n"
+    )
+    (tmp_path / "net.py").write_text(code)
+    main = types.ModuleType("__main__")
+    exec(code, vars(main))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    frame = records()
+    run = parley.run(
+        frame,
+        label="sick",
+        model=main.Small if is_class else main.small,
+        rounds=1,
+        parties=2,
+        epsilon=4,
+        baseline=False,
+        out=tmp_path / "run",
+    )
+    before = run.model.predict(frame)
+    assert run.summary.model == function
+    monkeypatch.setitem(sys.modules, "__main__", types.ModuleType("__main__"))  # a later process
+    monkeypatch.delitem(sys.modules, "parley_objects", raising=False)
+    with pytest.raises(ModelFileError) as refused:
+        parley.load_model(run.folder)
+    remedy = re.search(r"--own-model FILE\.py:(\w+)", str(refused.value))
+    named = f"{tmp_path}/net.py:{remedy[1].replace('FUNCTION', 'Small')}"
+    model = parley.load_model(run.folder, own_models=(named,))
+    np.testing.assert_array_equal(model.predict(frame), before)
+    if not is_class:  # the name is known, so other code is refused
+        with pytest.raises(ModelFileError, match="small"):
+            parley.load_model(run.folder, own_models=(f"{tmp_path}/net.py:other",))
 
 
 @pytest.mark.parametrize("written", ["python", "job file"])
