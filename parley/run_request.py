@@ -120,11 +120,30 @@ def _name_records(
     elif isinstance(data, str | Path):
         named = bool(section.get("schema") or section.get("query")) or str(data) in BUNDLED
         # Files without a schema, or with one that is no file, are read like data in memory.
-        if not reads_data or (schema is None and (named or not glob.glob(str(data)))):
+        absent = label is None and not glob.glob(str(data))
+        if not reads_data or (schema is None and (named or absent)):
             section["source"], data = str(data), None
+    if label is not None and data is None:
+        _require_source_for_label(label, section)
     if not section:
         del tree["data"]
     return data, schema
+
+
+def _require_source_for_label(label: str, section: Mapping[str, Any]) -> None:
+    """Raise JobError if the job's data have their own label, or a schema that names it."""
+    expected = f"Expected data with schema or label, got label = {label!r}"
+    source = section.get("source") or ("" if section.get("files") else "breast-cancer")
+    if section.get("schema"):
+        raise JobError(
+            f"{expected} and data.schema = {str(section['schema'])!r}, which names the label. "
+            "Leave out one of them."
+        )
+    if str(source) in BUNDLED:
+        raise JobError(
+            f"{expected} and the bundled {str(source)!r}, which has its own. Name your records: "
+            "--data FILE, in Python data=."
+        )
 
 
 def is_job(what: Any) -> bool:

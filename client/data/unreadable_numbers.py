@@ -23,9 +23,10 @@ _DIGITS = rf"(?:\d{{1,3}}(?:{_MARK}\d{{2,3}})*{_MARK}\d{{3}}|\p{{Nd}}+)"
 _PLAIN = rf"(?:{_DIGITS}(?:[.,]\d*)?|[.,]\d+)(?:[eE][-+]?\d+)?"
 _MONEY = r"(?:\p{Sc}|US\$|USD|EUR|GBP|CHF|JPY|kr)"
 _UNIT = r"[A-Za-zµμ°Ω][A-Za-zµμ°Ω0-9/²³^.·]{0,9}"
+_QUOTE = r"['\"‘’“”„«»]"
 _SIGNED = (
-    rf"^\(?(?:<=?|>=?|≤|≥|~|≈)?\s?[-+−–]?\s?{_MONEY}?\s?[-+−–]?{_PLAIN}"
-    rf"\s?(?:{_MONEY}|%|‰|{_UNIT})?\)?$"
+    rf"^{_QUOTE}?\(?(?:<=?|>=?|≤|≥|~|≈)?\s?[-+−–]?\s?{_MONEY}?\s?[-+−–]?{_PLAIN}"
+    rf"\s?(?:{_MONEY}|%|‰|{_UNIT})?\)?{_QUOTE}?$"
 )
 _SIGNS = {
     "thousands marks": rf"\d{_MARK}\d{{2,3}}{_MARK}\d{{3}}"
@@ -35,6 +36,7 @@ _SIGNS = {
     "currency signs": _MONEY,
     "signs for less or more": r"[<>≤≥~≈]",
     "brackets": r"[()]",
+    "quotation marks": rf"^{_QUOTE}|{_QUOTE}$",
     "digits of another script": r"[\p{Nd}--[0-9]]",
 }
 _PLAINLY = "written plainly they can be learned from"

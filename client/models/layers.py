@@ -185,6 +185,13 @@ def _is_learning(layer: nn.modules.batchnorm._NormBase) -> bool:
     return layer.training or layer.running_mean is None
 
 
+def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether two tensors have the same shape and values; NaN equals NaN."""
+    if first.shape != second.shape:
+        return False
+    return bool(((first == second) | (first.isnan() & second.isnan())).all())
+
+
 def check_repeatable(
     module: nn.Module,
     rows: torch.Tensor,
@@ -208,7 +215,7 @@ def check_repeatable(
             "place. Write x = 2 * x instead of x *= 2, and torch.where instead of x[mask] = value."
         )
     for name, buffer in module.named_buffers():
-        if name not in before or not torch.equal(before[name], buffer):
+        if name not in before or not _is_equal(before[name], buffer):
             raise NetworkError(
                 f"Expected layers that a forward pass does not change, but it changed the buffer "
                 f"{name}. The buffer would carry information from one batch to the next without "

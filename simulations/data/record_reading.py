@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,12 +89,15 @@ def read_sources(
             "parley.run(job, data=…), also with resume."
         )
     if not data.data_schema:
-        if not (data.query or data.has_several_files or Path(data.source).is_file()):
+        if data.has_several_files:
+            find_job_files(data)  # raises if no file matches
+        elif not (data.query or Path(data.source).is_file()):
             raise DataError("a file", "no such file (check data.source)", path=data.source)
-        asked = " --query …" if data.query else ""
+        command = f"parley schema infer {shlex.quote(data.source)}"
+        command += " --query …" if data.query else ""
         raise JobError(
             f"Expected data.schema with data.source = {data.source!r}, got none. "
-            f"`parley schema infer {data.source}{asked}` writes a first one to review. "
+            f"`{command}` writes a first one to review. "
             f"Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
     own = load_schema(data.data_schema)

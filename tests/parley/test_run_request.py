@@ -1,5 +1,6 @@
 """What a caller of `parley.run` may pass, and what `Run` and the other results show."""
 
+import html
 import warnings
 
 import numpy as np
@@ -182,7 +183,7 @@ def test_results_are_one_line_as_repr_and_at_most_fifteen_as_text(tmp_path):
     assert repr(job) == "<Job logistic, 5 parties, epsilon=1>"
     assert repr(schema) == "<Schema 3 columns, label 'sick'>"
     assert repr(run).startswith("<Run logistic, 2 parties, epsilon=2, accuracy=0.")
-    assert str(run).splitlines()[0] in run._repr_html_()
+    assert html.escape(str(run).splitlines()[0]) in run._repr_html_()
     assert "<iframe sandbox" in run._repr_html_()
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 import parley
+from parley.client.data.data_error import DataError
+from parley.run_request import build_run_request
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.rounds.party_inspection import format_served_name
@@ -58,3 +60,21 @@ def test_frames_in_memory_refuse_a_partition(schema):
     columns = {"age": [30.0] * 20, "dose": [1.0] * 20, "sick": ["yes", "no"] * 10}
     with pytest.raises(JobError, match=r"data\.partition = 'iid' .*one table"):
         parley.run(job, data=[columns, columns])
+
+
+@pytest.mark.parametrize("reads_data", [True, False])
+@pytest.mark.parametrize("more", [{}, {"data": "digits"}, {"schema": "s.toml", "data": "d.csv"}])
+def test_a_label_that_has_no_effect_is_refused_by_plan_and_run(more, reads_data):
+    with pytest.raises(JobError, match="Expected data with schema or label, got label = 'y' and"):
+        build_run_request(label="y", reads_data=reads_data, **more)
+
+
+@pytest.mark.parametrize("label", [None, "y"])
+@pytest.mark.parametrize("source", ["nosuch.csv", "nosuch-*.csv"])
+def test_files_that_are_absent_are_named_with_no_advice_to_read_them(
+    source, label, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match="nosuch") as refused:
+        parley.run(data=source, label=label)
+    assert "schema infer" not in str(refused.value)

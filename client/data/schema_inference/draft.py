@@ -28,7 +28,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.cell_parsing import normalize_decimal_points
-from parley.client.data.column_types import canonicalize_text
+from parley.client.data.column_types import WHOLE_NUMBER, canonicalize_text
 from parley.client.data.data_error import LABELS, DataError
 from parley.client.data.data_sources import MemoryTable, TableSource, get_source_name
 from parley.client.data.date_numbers import find_date_form
@@ -55,8 +55,10 @@ from parley.client.data.schema_inference.file_reader import (
     validate_format,
 )
 from parley.client.data.schema_inference.text_columns import (
+    AS_TEXT,
     DATES,
     MIN_RECORDS,
+    POINTS,
     are_usual_words,
     build_text_entry,
     has_only_codes,
@@ -210,7 +212,7 @@ def infer_schema(
         raise DataError("a column to learn from", got, path=source_name)
     if reader.null_values:
         file_entry["null-values"] = sorted(reader.null_values)
-    names_of_files = ", ".join(map(_get_display_name, sources))
+    names_of_files = ", ".join(dict.fromkeys(map(_get_display_name, sources)))
     return InferredSchema(
         text=_format_schema(names_of_files, table.frame.height, file_entry, columns),
         records=table.frame.height,
@@ -372,7 +374,7 @@ class _ColumnReader:
             series, decimal=self._decimal, texts=not self._table.typed, cells=texts
         )
         if is_label:
-            entry, why = _build_label_entry(cells.values, self._table.path, name)
+            entry, why = _build_label_entry(cells, self._table.path, name)
             doubt = _explain_doubtful_label(series, cells.values, entry)
             why += f"; {doubt}" if doubt else ""
             if cells.missing_count:
@@ -384,6 +386,8 @@ class _ColumnReader:
             entry, why = _build_column_entry(
                 name, cells.values, cells.missing_count, self._max_categories, sizes
             )
+        if why == AS_TEXT and not self._table.typed:
+            why = POINTS
         if entry["kind"] != "ignore":
             self.null_values |= cells.missing.keys() - {""}
         if entry["kind"] == "numeric" and cells.missing_count:
@@ -616,7 +620,7 @@ def _to_whole_numbers(present: pl.Series) -> pl.Series | None:
     if present.dtype.is_float():
         return present.cast(pl.Int64) if are_whole(present) else None
     if present.dtype == pl.String and has_only_codes(present):
-        return present.cast(pl.Int64, strict=False)
+        return present.str.replace(WHOLE_NUMBER, "$1").cast(pl.Int64, strict=False)
     return None
 
 
@@ -650,11 +654,17 @@ def _is_serial(parts: Sequence[pl.Series]) -> bool:
     return dense or all(bool((part.diff().drop_nulls() > 0).all()) for part in parts)
 
 
-def _build_label_entry(series: pl.Series, path: str | Path, name: str) -> tuple[Entry, str]:
-    series = series.drop_nulls()
+def _build_label_entry(cells: ColumnProfile, path: str | Path, name: str) -> tuple[Entry, str]:
+    series = cells.values.drop_nulls()
     distinct = series.n_unique()
     if distinct < 2:
-        raise DataError("two labels or more", f"{distinct}", path=path, column=name)
+        got = f"{distinct}"
+        if words := [text for text in cells.missing if any(map(str.isalpha, text))]:
+            got += (
+                f": {format_toml_value(words[0])} means a missing label, unless the label's list "
+                "in a schema has it"
+            )
+        raise DataError("two labels or more", got, path=path, column=name)
     if series.dtype.is_float() and not bool(series.is_finite().all()):
         raise DataError(
             "labels that are finite numbers",

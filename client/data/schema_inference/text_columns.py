@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from parley.client.data.column_types import LONG_CODE, canonicalize_text
+from parley.client.data.column_types import LONG_CODE, WHOLE_NUMBER, canonicalize_text
 from parley.client.data.unreadable_numbers import describe_signs, find_signs
 
 _POSITIVE = {"1", "true", "yes", "y", "t", "positive", "pos", "case", "sick", "malignant"}
@@ -32,16 +32,25 @@ MIN_RECORDS = 10
 """Minimum number of records of a text that a draft names as a category."""
 _READ = "categories read from the data"
 AS_TEXT = "numbers that are stored as text: stored as numbers they can be learned from"
+POINTS = (
+    "numbers with points in a file with decimal commas: thousands marks? Written plainly they can "
+    "be learned from"
+)
 DATES = (
     "dates or times: only what is made of them beforehand can be learned from (a year, days since)"
 )
 
 
 def has_only_codes(texts: pl.Series) -> bool:
-    """Return whether texts are digits but not numbers: postcodes, 01069, or 16 digits."""
+    """Return whether texts are digits but not numbers: postcodes, 01069, or 16 digits.
+
+    >>> has_only_codes(pl.Series(["9007199254740993.0", "7.0"])), has_only_codes(pl.Series(["7.0"]))
+    (True, False)
+    """
     # Most columns are decided by their first cell.
-    if not len(texts) or not re.fullmatch(r"[+-]?\d+", texts[0]):
+    if not len(texts) or not re.fullmatch(r"[+-]?\d+(\.0+)?", texts[0]):
         return False
+    texts = texts.str.replace(WHOLE_NUMBER, "$1")
     if not texts.str.contains(f"{_LEADING_ZEROS}|{LONG_CODE}").any():
         return False
     for code, digits in ((_LEADING_ZEROS, r"^\d+$"), (LONG_CODE, r"^[+-]?\d+$")):

@@ -50,6 +50,37 @@ def codes(digits):
     return [first + int(sick) for sick in SICK]
 
 
+def test_codes_that_a_database_wrote_with_a_decimal_stay_apart(tmp_path):
+    cells = [f"{code}.0" for code in codes(16)]
+    column, _ = reading(written(tmp_path, cells))
+    assert column.entry["kind"] == "categorical"
+    assert sorted(map(canonicalize_text, column.entry["categories"])) == sorted(
+        {str(code) for code in codes(16)}
+    )
+
+
+def test_labels_that_read_as_missing_are_named_when_too_few_are_left(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("x,y\n" + "".join(f"{row},{['NA', 'SA'][row % 2]}\n" for row in range(60)))
+    with pytest.raises(DataError, match='got 1: "NA" means a missing label, unless the label'):
+        infer_schema(path)
+    # As the message says: a schema whose label lists it keeps it.
+    schema = Schema.from_toml(
+        '[columns]\nx = { kind = "numeric", range = [0, 60] }\n'
+        'y = { kind = "label", positive = ["NA"], negative = ["SA"] }\n'
+    )
+    assert len(read_records(path, schema, "logistic")) == 60
+
+
+def test_points_next_to_decimal_commas_are_asked_about(tmp_path):
+    path = tmp_path / "d.csv"
+    rows = "".join(f"1.{row:03d};{row},5;{'ab'[row % 2]}\n" for row in range(100, 200))
+    path.write_text("v;x;outcome\n" + rows)
+    column = next(each for each in infer_schema(path).columns if each.name == "v")
+    assert column.entry["kind"] == "ignore"
+    assert column.why.startswith("numbers with points in a file with decimal commas")
+
+
 @pytest.mark.parametrize("digits", [16, 17, 18, 19, 20])
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "frame", "missing", "Decimal", "series"])
 def test_whole_numbers_of_16_digits_and_more_are_codes_wherever_they_come_from(
@@ -213,6 +244,7 @@ def test_thousands_marks_are_named_whichever_they_are(mark, tmp_path):
         ("€ {}.20", "currency signs"),
         ("<{}", "less or more"),
         ("({}.0)", "brackets"),
+        ("'{}'", "quotation marks"),
     ],
 )
 def test_signs_in_numbers_are_named(form, named, tmp_path):
