@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import os
 import uuid
 from collections.abc import Generator, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 import typer.main
 import typer.testing
+import vl_convert
 
 # Tests run side by side, one a core: threads of one on small tensors would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -23,6 +25,35 @@ import parley.deploy.stream  # noqa: F401 - before anything else imports gRPC
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 
 pytest_plugins = ["commands", "fake_grid", "ground"]
+
+FOLDERS_WITHOUT_PLOTS = (
+    *("tests/client/", "tests/conformance/", "tests/privacy/", "tests/server/"),
+    *("tests/simulations/", "tests/parley/deploy/", "tests/parley/prediction/"),
+    *("tests/parley/planning/", "tests/parley/starter/", "tests/test_seeded_runs.py"),
+)
+"""Tests that write reports but look at no plot: a fifth of a small run's time is a plot's SVG."""
+
+_draw_svg = vl_convert.vegalite_to_svg
+_draws_plots = True
+
+
+def _draw_or_skip(chart: dict[str, Any], **options: Any) -> str:
+    """Draw a chart, or return an empty one where no test looks at it."""
+    if _draws_plots:
+        return str(_draw_svg(chart, **options))
+    json.dumps(chart)
+    return '<svg viewBox="0 0 1 1"></svg>'
+
+
+vl_convert.vegalite_to_svg = _draw_or_skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip the drawing of plots in the tests of `FOLDERS_WITHOUT_PLOTS`."""
+    global _draws_plots  # noqa: PLW0603 - one flag of this process
+    _draws_plots = not item.nodeid.startswith(FOLDERS_WITHOUT_PLOTS)
+
 
 POSTGRES_URL = "PARLEY_TEST_POSTGRES_URL"
 

@@ -8,6 +8,7 @@ descriptions, so that other processes do not read the source for them
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import textwrap
 from itertools import pairwise
@@ -26,6 +27,7 @@ def describe_fields(model: type[Any]) -> dict[str, str]:
     return {name: text or found.get(name, "") for name, text in stated.items()}
 
 
+@functools.cache
 def _read_attribute_docstrings(owner: type[Any]) -> dict[str, str]:
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(owner))).body
     found = {}

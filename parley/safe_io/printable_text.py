@@ -35,8 +35,8 @@ def escape_unprintable(text: str, *, toml: bool = False) -> str:
     if all(line.isprintable() for line in text.split("\n")):
         return text
     number = _escape_in_toml if toml else _escape_in_json
-    return "".join(
-        number(each) if _is_unprintable(each) and each != "\n" else each for each in text
+    return text.translate(
+        {ord(each): number(each) for each in set(text) if _is_unprintable(each) and each != "\n"}
     )
 
 

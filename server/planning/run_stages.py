@@ -8,6 +8,7 @@ loop that runs the stages knows none by name.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,6 +79,12 @@ class RunStage:
         return replace(self, plan=self.plan.with_run_id(run_id))
 
 
+@functools.lru_cache(maxsize=8)
+def _find_draft_assumption(schema: str) -> str:
+    """Return what an ε assumes of a schema. Advice on noise plans one job many times."""
+    return Schema.from_toml(schema).assumption if schema else ""
+
+
 def build_stages(
     job: Job,
     *,
@@ -98,7 +105,7 @@ def build_stages(
     if is_own_code(job.model.kind) and job.algorithm.learns == job.model.learns:
         load_attribute("parley.server.planning.model_round_trip:check_round_trip")(job, algorithm)
     own_map = job.model.feature_map.get("name", "")
-    draft = Schema.from_toml(federation.schema).assumption if federation.schema else ""
+    draft = _find_draft_assumption(federation.schema)
     plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
     ahead: Any = None
     if job.model.components_share:

@@ -11,6 +11,7 @@ Each comes with a schema with public ranges, and goes through the same preproces
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ y = { kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], rang
 """
 
 
+@functools.cache
 def get_bundled_schema(name: str) -> Schema:
     """Return the schema of a bundled data set, without loading the data."""
     if name not in BUNDLED:
@@ -72,11 +74,14 @@ def _load_digits(model_kind: str, records: int, seed: int) -> Columns:
     return {"image": table[:, :-1].reshape(-1, 8, 8), "digit": table[:, -1].astype(np.int64)}
 
 
+@functools.cache
 def _load_from_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64]:
     """Return a table from scikit-learn's files, without its import, which takes two seconds."""
     package = find_spec("sklearn")
     places = (package and package.submodule_search_locations) or [""]
-    return np.loadtxt(Path(places[0], "datasets", "data", name), delimiter=",", skiprows=header)
+    table = np.loadtxt(Path(places[0], "datasets", "data", name), delimiter=",", skiprows=header)
+    table.flags.writeable = False  # The next caller gets the same table.
+    return table
 
 
 def _generate_synthetic(model_kind: str, records: int, seed: int) -> Columns:
