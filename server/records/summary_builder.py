@@ -8,25 +8,36 @@ rounds: noisy counts, and the metrics from them.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import get_algorithm_spec
 from parley.client.contract.feature_map import describe_feature_map
-from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.clipped_count_noise import compute_count_deviation
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.ledger.account import BudgetAccount
+from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.safe_io.path_names import get_public_name
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
-from parley.server.planning.run_stages import EVALUATION, RunStage
-from parley.server.records.guarantee_facts import DataAccount
+from parley.server.planning.run_stages import (
+    COMPONENTS,
+    EVALUATION,
+    RunStage,
+    get_rounds_stage,
+    list_assumptions,
+    list_extra_guarantees,
+)
+from parley.server.records.data_budgets import build_data_accounts
 from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
@@ -35,6 +46,24 @@ from parley.server.records.run_summary import ClippedFraction, EvaluationSummary
 
 if TYPE_CHECKING:
     from parley.client.algorithms.held_out_counts import HeldOutCounts
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinishedRun:
+    """A run that ended, with its stages.
+
+    Attributes:
+        evaluation_failure: why a requested evaluation is missing; else empty.
+        totals: accounts of the data's budgets, if runs share the ledger.
+    """
+
+    stages: tuple[RunStage, ...]
+    outcome: RunOutcome
+    algorithm: FederatedAlgorithm
+    theta: NDArray[np.float64]
+    evaluation_failure: str
+    head: ChainHead
+    totals: tuple[BudgetAccount, ...]
 
 
 def compute_fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
@@ -106,17 +135,12 @@ def estimate_count_noise(plan: ReleasePlan, contributions: int) -> float:
     return float(np.quantile(np.abs(drawn), CONFIDENCE)) / plan.encoding.scale
 
 
-def build_evaluation(
-    stages: Sequence[RunStage], outcome: RunOutcome, *, reason: str
-) -> EvaluationSummary | None:
-    """Return the evaluation of a run that ended; None if none was requested.
-
-    Args:
-        reason: why it could not be made.
-    """
-    stage = next((each for each in stages if each.name == EVALUATION), None)
+def _build_evaluation(finished: FinishedRun) -> EvaluationSummary | None:
+    """Return the evaluation of a run that ended; None if none was requested."""
+    stage = next((each for each in finished.stages if each.name == EVALUATION), None)
     if stage is None:
         return None
+    outcome, reason = finished.outcome, finished.evaluation_failure
     plan, released = stage.plan, outcome.progress.ahead.get(EVALUATION, {})
     summed = released.get("survivors", 0)
     within = estimate_count_noise(plan, summed or plan.parties)
@@ -166,34 +190,28 @@ def with_label_names(
 
 
 def build_run_summary(
+    finished: FinishedRun,
     *,
     job: Job,
-    plan: ReleasePlan,
-    outcome: RunOutcome,
-    secure_sum: dict[str, Any],
     folder: RunFolder,
-    ledger_head: dict[str, Any],
-    version: str,
-    seconds: float,
+    secure_sum: dict[str, Any],
+    began: float,
     engine: str,
-    model: Any = None,
-    components: dict[str, Any] | None = None,
+    version: str,
     deployment: str | None = None,
-    data_accounts: Sequence[DataAccount] = (),
-    evaluation: EvaluationSummary | None = None,
-    extra_guarantees: Sequence[Guarantee] = (),
-    assumptions: Sequence[str] = (),
+    labels: Sequence[str] = (),
 ) -> RunSummary:
     """Build the summary of a run that ended, complete or not.
 
     Numbers that would be releases are absent.
 
     Args:
-        components: parties and traffic of the private components' release, if there was one.
-        extra_guarantees: the guarantees of the completed releases before and after the rounds.
-        assumptions: what the releases depend on beyond their proof.
+        secure_sum: what is known of the protocol in addition to its traffic.
+        began: start time, by `time.perf_counter`.
     """
-    progress = outcome.progress
+    outcome, progress = finished.outcome, finished.outcome.progress
+    plan = get_rounds_stage(finished.stages).plan
+    components = progress.ahead.get(COMPONENTS)
     seconds_by_round = [line.seconds for line in progress.lines]
     sums: dict[str, Any] = {
         **sum_traffic(progress.lines),
@@ -212,10 +230,10 @@ def build_run_summary(
         "format": 2,
         **build_job_fields(job),
         "algorithm_title": get_algorithm_spec(job.algorithm.kind).title,
-        "model_digest": getattr(model, "digest", None),
+        "model_digest": getattr(finished.algorithm.model, "digest", None),
         "run_dir": str(folder.path),
         "run_id": folder.run_id,
-        "ledger_head": ledger_head,
+        "ledger_head": finished.head.to_json(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "parley_version": version,
         "engine": engine,
@@ -229,18 +247,18 @@ def build_run_summary(
             plan,
             progress,
             engine=engine,
-            extra_guarantees=extra_guarantees,
-            assumptions=assumptions,
+            extra_guarantees=list_extra_guarantees(finished.stages, progress.ahead),
+            assumptions=list_assumptions(finished.stages, progress.ahead),
         ),
         "secure_aggregation": sums,
-        "seconds": seconds,
+        "seconds": time.perf_counter() - began,
         "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
         "deployment": deployment,
         "record_bounds": compute_record_bounds(plan, rounds=progress.done),
         "clipped_fraction": build_clipped_fraction(plan, progress),
         "components": ahead,
-        "evaluation": evaluation,
-        "data_accounts": tuple(data_accounts) or None,
+        "evaluation": with_label_names(_build_evaluation(finished), labels),
+        "data_accounts": build_data_accounts(finished.totals, finished.stages) or None,
     }
     return RunSummary.model_validate(facts)
 

@@ -30,6 +30,7 @@ from parley.server.planning.run_stages import RunStage, get_rounds_stage, simula
 from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
+from parley.server.records.summary_builder import FinishedRun, build_run_summary
 from parley.server.rounds.connected_parties import ConnectedParties
 from parley.server.rounds.party_inspection import (
     build_data_head,
@@ -39,12 +40,7 @@ from parley.server.rounds.party_inspection import (
 )
 from parley.server.rounds.party_requests import Traffic, Transport
 from parley.server.rounds.party_status import PartyStates
-from parley.server.rounds.run_execution import (
-    FinishedRun,
-    build_summary,
-    execute_run,
-    save_results,
-)
+from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer
 
 
@@ -107,9 +103,8 @@ def coordinate(
     finished = _execute_stages(
         stages, job, parties, budgets, deployment=deployment, folder=folder, observer=observer
     )
-    summary = build_summary(
+    summary = build_run_summary(
         finished,
-        stages,
         job=job,
         folder=folder,
         secure_sum=parties.protocol,

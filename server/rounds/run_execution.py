@@ -9,21 +9,15 @@ resumes in the stage, and at the release, of its ledger.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import describe_task, get_learner
 from parley.client.contract.model_state import State
-from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
@@ -31,13 +25,9 @@ from parley.server.jobs.job import Job
 from parley.server.model_file import ARRAYS_FILE
 from parley.server.planning.budget_check import register_budgets, reserve_budget
 from parley.server.planning.run_stages import (
-    COMPONENTS,
     RunStage,
     get_rounds_stage,
-    list_assumptions,
-    list_extra_guarantees,
 )
-from parley.server.records.data_budgets import build_data_accounts
 from parley.server.records.model_metadata import (
     build_model_description,
     build_model_tensors,
@@ -46,11 +36,7 @@ from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunOutcome, RunProgress
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.summary_builder import (
-    build_evaluation,
-    build_run_summary,
-    with_label_names,
-)
+from parley.server.records.summary_builder import FinishedRun
 from parley.server.rounds.cohort import Cohort, PartyFailed
 from parley.server.rounds.party_inspection import build_data_head
 from parley.server.rounds.round_loop import Evaluate, find_resume_point, run_stage
@@ -60,23 +46,6 @@ from parley.server.synthetic.registry import Tensors, makes_records
 
 BuildCohort = Callable[[RunStage, FederatedAlgorithm, RunProgress], AbstractContextManager[Cohort]]
 """A stage, its algorithm and its first state → its parties, for as long as it runs."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinishedRun:
-    """A run that ended.
-
-    Attributes:
-        evaluation_failure: why a requested evaluation is missing; else empty.
-        totals: accounts of the data's budgets, if runs share the ledger.
-    """
-
-    outcome: RunOutcome
-    algorithm: FederatedAlgorithm
-    theta: NDArray[np.float64]
-    evaluation_failure: str
-    head: ChainHead
-    totals: tuple[BudgetAccount, ...]
 
 
 def execute_run(
@@ -129,6 +98,7 @@ def execute_run(
             totals = ledger.list_accounts() if job.privacy.ledger else ()
     totals = tuple(each for each in totals if each.budget.name == dataset)
     return FinishedRun(
+        stages=tuple(stages),
         outcome=outcome,
         algorithm=get_learner(algorithm),
         theta=algorithm.model_of(outcome.progress.state),
@@ -209,47 +179,6 @@ def _build_state_handler(
         return {**following[0].algorithm(result).init(), **result}
 
     return start
-
-
-def build_summary(
-    finished: FinishedRun,
-    stages: Sequence[RunStage],
-    *,
-    job: Job,
-    folder: RunFolder,
-    secure_sum: dict[str, Any],
-    began: float,
-    engine: str,
-    version: str,
-    deployment: str | None = None,
-    labels: Sequence[str] = (),
-) -> RunSummary:
-    """Build the summary of a run that ended, from what its server knows.
-
-    Args:
-        secure_sum: what is known of the protocol in addition to its traffic.
-        began: start time, by `time.perf_counter`.
-    """
-    outcome = finished.outcome
-    evaluation = build_evaluation(stages, outcome, reason=finished.evaluation_failure)
-    return build_run_summary(
-        job=job,
-        plan=get_rounds_stage(stages).plan,
-        outcome=outcome,
-        secure_sum=secure_sum,
-        folder=folder,
-        ledger_head={"records": finished.head.records, "hash": finished.head.hash},
-        version=version,
-        seconds=time.perf_counter() - began,
-        model=finished.algorithm.model,
-        engine=engine,
-        components=outcome.progress.ahead.get(COMPONENTS),
-        extra_guarantees=list_extra_guarantees(stages, outcome.progress.ahead),
-        assumptions=list_assumptions(stages, outcome.progress.ahead),
-        data_accounts=build_data_accounts(finished.totals, stages),
-        deployment=deployment,
-        evaluation=with_label_names(evaluation, labels),
-    )
 
 
 def save_results(

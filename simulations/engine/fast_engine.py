@@ -39,7 +39,8 @@ from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_result import RunResult
-from parley.server.rounds.run_execution import FinishedRun, build_summary, execute_run, save_results
+from parley.server.records.summary_builder import FinishedRun, build_run_summary
+from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.row_cache import check_memory, compute_data_mib, get_peak_mib
@@ -289,9 +290,8 @@ def _save_run(
     """Write the files of a run that ended, with what only a simulation may know."""
     job, theta = parties.job, finished.theta
     cohort, world = parties.get_round_cohort(finished)
-    summary = build_summary(
+    summary = build_run_summary(
         finished,
-        parties.stages,
         job=job,
         folder=folder,
         secure_sum={"backend": cohort.secure_sum.name, "masked_check": cohort.checked},
