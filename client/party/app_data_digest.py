@@ -10,8 +10,8 @@ import numpy as np
 from parley.client.contract.party_messages import Declined, Reason
 from parley.client.data.app_party_block import AppDataBlock
 from parley.client.party.data_refusals import build_unreadable_error
-from parley.client.party.dataset_config import APP_DATA, APP_KNOWS, DatasetConfig
-from parley.client.party.loaded_dataset import LoadedDataset
+from parley.client.party.dataset_config import APP_DATA, APP_KNOWS
+from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
 from parley.safe_io.file_reading import list_files
 from parley.safe_io.os_errors import describe_cause
 
@@ -19,13 +19,14 @@ _SCHEMA = hashlib.sha256(b"parley/app-data/v1").hexdigest()
 """In place of a schema's digest: no column is agreed on."""
 
 
-def load_app_dataset(dataset: DatasetConfig, folder: Path, label: str) -> LoadedDataset:
+def load_app_dataset(request: DatasetRequest) -> LoadedDataset:
     """Return where an app's records are, and their digest; Parley reads no record.
 
     Raises:
         Declined: data-unreadable, also for a job whose records Parley would read.
     """
-    if label != APP_DATA:
+    dataset = request.dataset
+    if request.label != APP_DATA:
         raise Declined(
             Reason.DATA_UNREADABLE,
             "Expected path, source or prepared for this job, got app-data, which only the party's "
@@ -37,7 +38,7 @@ def load_app_dataset(dataset: DatasetConfig, folder: Path, label: str) -> Loaded
             "Expected app-data in the data set's section of party.toml, which a job with your own "
             "app needs, got none.",
         )
-    path = folder / dataset.app_data
+    path = request.folder / dataset.app_data
     known = dataset.app_data == APP_KNOWS
     fingerprint = f"app-data:{APP_KNOWS}" if known else f"sha256:{_compute_digest(path)}"
     return LoadedDataset(

@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,7 @@ from parley.client.party.data_refusals import (
     build_unreadable_error,
 )
 from parley.client.party.dataset_config import APP_DATA, DatasetConfig
-from parley.client.party.loaded_dataset import LoadedDataset
+from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.safe_io.os_errors import describe_cause
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 RAW_COLUMNS = "columns"
 """The label reading for queries: raw columns and no label."""
 
-READERS = PluginTable[Callable[..., LoadedDataset]](
+READERS = PluginTable[Callable[[DatasetRequest], LoadedDataset]](
     {
         "prepared": "parley.client.party.prepared_dataset:load_prepared_dataset",
         "records": "parley.client.party.record_dataset:load_record_dataset",
@@ -87,27 +86,25 @@ def load_dataset(
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS, APP_DATA):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
     source, division = dataset.locate_records(folder), dataset.get_division(blocks)
-    if label == APP_DATA or dataset.app_data:
-        return READERS["app"](dataset, folder, label)
-    # Rows of a database are named by their contents.
-    fingerprint = compute_file_fingerprint(source) if isinstance(source, Path) else ""
-    if label == RAW_COLUMNS:
-        data = READERS["columns"](dataset, folder, source, fingerprint, secret, division)
-        return replace(data, blocks=blocks)
-    if dataset.unit is Unit.PERSON:
-        raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
-    if dataset.prepared and isinstance(source, Path):
-        return READERS["prepared"](dataset, source, fingerprint, intercept=intercept)
-    return READERS["records"](
-        dataset,
-        folder,
-        source,
-        fingerprint,
+    by_app = label == APP_DATA or bool(dataset.app_data)
+    named = isinstance(source, Path) and not by_app  # Rows of a database are named by contents.
+    request = DatasetRequest(
+        dataset=dataset,
+        folder=folder,
+        source=source,
+        fingerprint=compute_file_fingerprint(source) if named else "",
         label=label,
         intercept=intercept,
         features=features,
-        max_ms=slowest_ms,
+        slowest_ms=slowest_ms,
         secret=secret,
-        division=division,
         blocks=blocks,
+        division=division,
     )
+    if by_app:
+        return READERS["app"](request)
+    if label == RAW_COLUMNS:
+        return READERS["columns"](request)
+    if dataset.unit is Unit.PERSON:
+        raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
+    return READERS["prepared" if dataset.prepared else "records"](request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,11 @@ from parley.privacy.ledger.block_composition import Blocks
 from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
+    from parley.client.data.budget_blocks import Division
+    from parley.client.data.data_sources import SqlQuery
     from parley.client.data.raw_party_block import RawPartyBlock
+    from parley.client.features.base import FeatureMap
+    from parley.client.party.dataset_config import DatasetConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +47,27 @@ class DatasetFacts:
     schema: str
     map: str
     columns: Schema | None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DatasetRequest:
+    """How a data set is read for a job; see `parley.client.party.dataset_loader.load_dataset`.
+
+    Attributes:
+        fingerprint: name of a file's data from their bytes; empty: rows are named by contents.
+    """
+
+    dataset: DatasetConfig
+    folder: Path
+    source: Path | SqlQuery
+    fingerprint: str
+    label: str
+    intercept: bool
+    features: FeatureMap | None
+    slowest_ms: float
+    secret: bytes
+    blocks: Blocks
+    division: Division | None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -20,27 +20,26 @@ from parley.client.party.data_refusals import (
     check_size,
     decline_data_errors,
 )
-from parley.client.party.dataset_config import DatasetConfig
-from parley.client.party.loaded_dataset import LoadedDataset
+from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
 
 _CHUNK_ROWS = 8192
 """Rows prepared at a time."""
 
 
-def load_prepared_dataset(
-    dataset: DatasetConfig, path: Path, fingerprint: str, *, intercept: bool
-) -> LoadedDataset:
-    """Rows that their owner prepared; raises as `load_dataset`."""
+def load_prepared_dataset(request: DatasetRequest) -> LoadedDataset:
+    """Read rows that their owner prepared; raise as `load_dataset`."""
+    dataset = request.dataset
+    path = request.folder / dataset.prepared
     rows, labels = _read_prepared(path, np.float32 if dataset.map else np.float64)
     check_size(dataset, len(rows), path)
     contents = digest_rows(rows, labels)
-    width = rows.shape[1] - intercept
+    width = rows.shape[1] - request.intercept
     return LoadedDataset(
         rows=rows,
         labels=labels,
         features=width,
         classes=dataset.classes,
-        fingerprint=fingerprint,
+        fingerprint=request.fingerprint,
         schema=compute_prepared_schema(width, dataset.classes),
         contents=str(contents),
         row_digests=contents.digests,

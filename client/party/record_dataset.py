@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.party_messages import Reason
-from parley.client.data.budget_blocks import Division
 from parley.client.data.content_digest import get_row_digests
-from parley.client.data.data_sources import Source, get_source_name
+from parley.client.data.data_sources import get_source_name
 from parley.client.data.label_readers import LABEL_READERS
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.record_reading import read_records
@@ -23,56 +21,33 @@ from parley.client.party.data_refusals import (
     check_size,
     decline_data_errors,
 )
-from parley.client.party.dataset_config import DatasetConfig
-from parley.client.party.loaded_dataset import LoadedDataset
-from parley.privacy.ledger.block_composition import Blocks
+from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
 
 
-def load_record_dataset(
-    dataset: DatasetConfig,
-    folder: Path,
-    source: Source,
-    fingerprint: str,
-    *,
-    label: str,
-    intercept: bool,
-    features: FeatureMap | None,
-    max_ms: float,
-    secret: bytes,
-    division: Division | None,
-    blocks: Blocks,
-) -> LoadedDataset:
-    """Read and prepare records. Its arguments and errors are those of `load_dataset`."""
+def load_record_dataset(request: DatasetRequest) -> LoadedDataset:
+    """Read and prepare records; raise as `load_dataset`."""
+    dataset, division, label = request.dataset, request.division, request.label
     with decline_data_errors():
-        schema = load_public_schema(folder / dataset.data_schema)
+        schema = load_public_schema(request.folder / dataset.data_schema)
         if division is not None:
             division.check(schema)
     if label not in LABEL_READERS:  # a network learns classes if there are any
         label = "softmax" if schema.classes else "logistic"
     with decline_data_errors(schema_reason=Reason.MODEL):
-        read_schema = schema if features is None else schema.unscaled
-        records = read_records(source, read_schema, label, division=division)
+        read_schema = schema if request.features is None else schema.unscaled
+        records = read_records(request.source, read_schema, label, division=division)
     raw: NDArray[np.floating] = np.asarray(records.features)
     contents = "" if records.contents is None else str(records.contents)
-    fingerprint = fingerprint or contents
-    max_records = check_size(dataset, len(raw), get_source_name(source))
-    if features is not None:
-        raw = _compute_features(
-            raw,
-            features,
-            schema,
-            get_source_name(source),
-            folder=folder,
-            max_ms=max_ms,
-            max_records=max_records,
-            # This names files of features. The key keeps a file's name from being a plain digest of
-            # records.
-            fingerprint=hashlib.blake2b(
-                "\0".join([fingerprint, contents, *blocks]).encode(), key=secret
-            ).hexdigest(),
-        )
+    fingerprint = request.fingerprint or contents
+    max_records = check_size(dataset, len(raw), get_source_name(request.source))
+    if request.features is not None:
+        # This names files of features. The key keeps a file's name from being a plain digest of
+        # records.
+        name = "\0".join([fingerprint, contents, *request.blocks]).encode()
+        file_name = hashlib.blake2b(name, key=request.secret).hexdigest()
+        raw = _compute_features(request, request.features, schema, raw, max_records, file_name)
     return LoadedDataset(
-        rows=build_prepared_rows(raw, intercept=intercept),
+        rows=build_prepared_rows(raw, intercept=request.intercept),
         labels=records.labels,
         features=raw.shape[1],
         classes=schema.classes,
@@ -80,20 +55,17 @@ def load_record_dataset(
         schema=schema.digest,
         contents=contents,
         row_digests=get_row_digests(records.contents),
-        map="" if features is None else features.digest,
-        blocks=blocks,
+        map="" if request.features is None else request.features.digest,
+        blocks=request.blocks,
         most_records=dataset.private_size_bound,
     )
 
 
 def _compute_features(
-    cells: NDArray[np.floating],
+    request: DatasetRequest,
     features: FeatureMap,
     schema: Schema,
-    path: str | Path,
-    *,
-    folder: Path,
-    max_ms: float,
+    cells: NDArray[np.floating],
     max_records: int,
     fingerprint: str,
 ) -> NDArray[np.float32]:
@@ -102,15 +74,15 @@ def _compute_features(
     Args:
         max_records: public upper bound on N.
     """
-    memory = compute_memory_limit(schema.file.max_gib)
+    memory, place = compute_memory_limit(schema.file.max_gib), get_source_name(request.source)
 
     def check(made: BoundFeatureMap) -> None:
-        memory.check_records(max_records, features=made.width, path=path)
+        memory.check_records(max_records, features=made.width, path=place)
         taken = 1e3 * made.measure_record_seconds(schema.dimension)
-        if taken > max_ms:
+        if taken > request.slowest_ms:
             raise FeatureError(
-                f"Expected a map of at most {max_ms:g} ms per record, got {taken:.3g} "
-                "ms. To allow it, raise feature-ms-at-most in party.toml."
+                f"Expected a map of at most {request.slowest_ms:g} ms per record, got "
+                f"{taken:.3g} ms. To allow it, raise feature-ms-at-most in party.toml."
             )
 
     with decline_data_errors():
@@ -119,6 +91,6 @@ def _compute_features(
             schema,
             cells,
             fingerprint=fingerprint,
-            folder=folder / "features",
+            folder=request.folder / "features",
             check=check,
         )
