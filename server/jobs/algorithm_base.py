@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
-
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.noisy_sums import NoModel
 from parley.privacy.mechanisms.registry import MECHANISMS
@@ -24,32 +22,12 @@ from parley.server.jobs.section_registry import list_model_kinds
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
 
-KIND_DESCRIPTION = (
-    "gradient-perturbation: noise on the average gradient, every round. output-perturbation: "
-    "noise once, on the average of certified local optima. objective-perturbation: noise inside "
-    "every party's objective. pathak, rajkumar-agarwal: as in their papers, for comparison "
-    "(docs/methods.md). fedavg: federated averaging of networks, private by [dp-sgd]. "
-    "distributed-dp-sgd: DP-SGD of networks across all parties, every step a secure sum. "
-    "marginals: noisy counts of pairs of columns, once, and synthetic rows from them "
-    "(docs/synthetic.md). random-features: the noisy sum of random features of tables or "
-    "images, once, and synthetic records from it. flower: federated averaging of your own Flower "
-    "ClientApp, unit party (docs/flower.md). Or your own, 'count.py:Count' or "
-    "'module:Class' (docs/extending.md)."
-)
-"""Description of `algorithm.kind`."""
-
 ROUNDS_DESCRIPTION = (
     "Rounds T (output-perturbation has one). auto, with gradient-perturbation: a rule chooses T "
     "from public facts (number of records and parties, ε, the loss), and also every auto of "
     "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius "
     "(docs/methods.md). `parley plan` shows the choices, and the run folder's job has the "
     "numbers. If the rule does not apply (δ = 0, another algorithm): 10."
-)
-RULE_NOTE = "; with algorithm.rounds = 'auto', the rule of gradient-perturbation chooses it."
-"""End of the description of a key that the rule replaces if it is `auto`."""
-
-AVERAGE_DESCRIPTION = (
-    "Report the mean of the later half of the iterates (post-processing, at no cost)."
 )
 
 PARTY_BUDGET_KEYS = ("party_epsilon", "party_delta", "dataset_party_epsilon", "dataset_party_delta")
@@ -95,7 +73,17 @@ class AlgorithmSection(JobSection):
     plan_detail: ClassVar[PlanDetail] = "noise"
     data_reading: ClassVar[str] = ""
 
-    kind: CodeReference = Field("gradient-perturbation", description=KIND_DESCRIPTION)
+    kind: CodeReference = "gradient-perturbation"
+    """gradient-perturbation: noise on the average gradient, every round. output-perturbation: noise
+    once, on the average of certified local optima. objective-perturbation: noise inside every
+    party's objective. pathak, rajkumar-agarwal: as in their papers, for comparison
+    (docs/methods.md). fedavg: federated averaging of networks, private by [dp-sgd].
+    distributed-dp-sgd: DP-SGD of networks across all parties, every step a secure sum. marginals:
+    noisy counts of pairs of columns, once, and synthetic rows from them (docs/synthetic.md).
+    random-features: the noisy sum of random features of tables or images, once, and synthetic
+    records from it. flower: federated averaging of your own Flower ClientApp, unit party
+    (docs/flower.md). Or your own, 'count.py:Count' or 'module:Class' (docs/extending.md).
+    """
 
     def build_model(self, job: Job, features: int, classes: int) -> Any:
         """Build the model for records with `features` columns and K classes; raises JobError."""

@@ -12,7 +12,6 @@ from parley.client.algorithms.flower.app_loading import FlowerAppError
 from parley.client.algorithms.flower.flower_averaging import FlowerAveraging
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.server.jobs.algorithm_base import (
-    AVERAGE_DESCRIPTION,
     PARTY_BUDGET_KEYS,
     ROUNDS_DESCRIPTION,
     AlgorithmSection,
@@ -47,7 +46,9 @@ class FlowerSection(AlgorithmSection):
     unused_needs: ClassVar[str] = "algorithm.kind = 'fedavg'; a Flower app trains by itself"
 
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS_DESCRIPTION)
-    average: bool = Field(True, description=AVERAGE_DESCRIPTION)
+    average: bool = True
+    """Report the mean of the later half of the iterates (post-processing, at no cost)."""
+
     settings: TextSettings = Field({})
     """Settings of your own algorithm, by the names in its class. flower: the app's
     context.run_config, and the config of its messages.

@@ -8,10 +8,8 @@ from pydantic import Field
 
 from parley.client.models.linear_models import LinearModel
 from parley.server.jobs.algorithm_base import (
-    AVERAGE_DESCRIPTION,
     PARTY_BUDGET_KEYS,
     ROUNDS_DESCRIPTION,
-    RULE_NOTE,
     AlgorithmSection,
     AutoChoices,
     UnusedKeys,
@@ -39,23 +37,31 @@ class LinearModelSection(AlgorithmSection):
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field(
         "auto", description=ROUNDS_DESCRIPTION
     )
-    learning_rate: Positive | Auto = Field("auto", description="auto: 1/(L_s + λ)" + RULE_NOTE)
-    momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = Field(
-        "auto",
-        description="Heavy-ball momentum on the server (post-processing). auto: 0" + RULE_NOTE,
-    )
-    nesterov: bool | Auto = Field(
-        "auto",
-        description="Nesterov's momentum instead of the heavy-ball one. auto: false" + RULE_NOTE,
-    )
-    clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = Field(
-        "auto",
-        description="Clip every record's gradient to this norm. auto: the loss's Lipschitz "
-        "constant G, at which nothing needs clipping" + RULE_NOTE,
-    )
-    average: bool | Auto = Field(
-        "auto", description=AVERAGE_DESCRIPTION + " auto: true" + RULE_NOTE
-    )
+    learning_rate: Positive | Auto = "auto"
+    """auto: 1/(L_s + λ); with algorithm.rounds = 'auto', the rule of gradient-perturbation chooses
+    it.
+    """
+
+    momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
+    """Heavy-ball momentum on the server (post-processing). auto: 0; with algorithm.rounds = 'auto',
+    the rule of gradient-perturbation chooses it.
+    """
+
+    nesterov: bool | Auto = "auto"
+    """Nesterov's momentum instead of the heavy-ball one. auto: false; with algorithm.rounds =
+    'auto', the rule of gradient-perturbation chooses it.
+    """
+
+    clip_norm: Annotated[float, Field(ge=1e-9, le=1e9)] | Auto = "auto"
+    """Clip every record's gradient to this norm. auto: the loss's Lipschitz constant G, at which
+    nothing needs clipping; with algorithm.rounds = 'auto', the rule of gradient-perturbation
+    chooses it.
+    """
+
+    average: bool | Auto = "auto"
+    """Report the mean of the later half of the iterates (post-processing, at no cost). auto: true;
+    with algorithm.rounds = 'auto', the rule of gradient-perturbation chooses it.
+    """
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
         """Return the defaults; no rule applies."""

@@ -22,11 +22,6 @@ _KIND_DESCRIPTION = (
     "function(features, classes) returns a torch.nn.Module. table with marginals; none with an "
     "algorithm of your own."
 )
-_WEIGHTS_DESCRIPTION = (
-    "Public weights of the labels in their order (negative, positive; or the classes'): factor "
-    "by which a record of class k counts. Never compute them from counts of records. With "
-    "linear models the largest weight scales the noise. [] for none."
-)
 
 
 class ModelSection(JobSection):
@@ -116,6 +111,8 @@ class ModelSection(JobSection):
 class LabelledModelSection(ModelSection):
     """A model whose labels may have public weights."""
 
-    class_weights: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = Field(
-        [], max_length=64, description=_WEIGHTS_DESCRIPTION
-    )
+    class_weights: list[Annotated[float, Field(ge=1e-6, le=1e6)]] = Field([], max_length=64)
+    """Public weights of the labels in their order (negative, positive; or the classes'): factor by
+    which a record of class k counts. Never compute them from counts of records. With linear models
+    the largest weight scales the noise. [] for none.
+    """

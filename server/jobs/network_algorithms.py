@@ -24,7 +24,6 @@ from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.algorithm_base import (
-    AVERAGE_DESCRIPTION,
     PARTY_BUDGET_KEYS,
     ROUNDS_DESCRIPTION,
     AlgorithmSection,
@@ -66,7 +65,8 @@ class _NetworkSection(AlgorithmSection):
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | Auto = Field(
         "auto", description=ROUNDS_DESCRIPTION
     )
-    average: bool = Field(True, description=AVERAGE_DESCRIPTION)
+    average: bool = True
+    """Report the mean of the later half of the iterates (post-processing, at no cost)."""
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:
         """Choose rounds and every auto of `[dp-sgd]` by the rule of
