@@ -25,7 +25,7 @@ from parley.client.data.column_types import (
 from parley.client.data.data_error import DataError
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema
-from parley.client.data.unreadable_numbers import describe_signs, find_signs
+from parley.safe_io.plugin_table import load_attribute
 
 
 def read_feature_cells(
@@ -109,11 +109,14 @@ def _parse_numbers(table: RawTable, name: str) -> pl.Series:
     if (bad := series.is_null() & texts.is_not_null()).any():
         row = int(bad.arg_max() or 0)
         remedy = "" if any(map(str.isdigit, texts[row])) else _NULL
-        if signs := find_signs(texts[row : row + 1]):
-            remedy = f" ({describe_signs(signs)})"
+        if signs := load_attribute(f"{_SIGNS}:find_signs")(texts[row : row + 1]):
+            remedy = f" ({load_attribute(f'{_SIGNS}:describe_signs')(signs)})"
         raise table.build_fault("a number", _quote(texts[row]) + remedy, row=row, column=name)
     return series
 
+
+_SIGNS = "parley.client.data.unreadable_numbers"
+"""Imported only for a number that cannot be read."""
 
 _NULL = " (file.null-values of the schema lists the texts that mean an empty value)"
 _EMPTY = (

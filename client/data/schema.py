@@ -40,8 +40,6 @@ from parley.client.data.column_types import (
     SchemaPart,
 )
 from parley.client.data.record_chunks import compute_row_ranges
-from parley.client.data.schema_error_texts import format_fault, format_toml_value
-from parley.safe_io import toml_writing
 from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
@@ -179,9 +177,7 @@ class Schema(SchemaPart):
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:
-            faults = error.errors(include_url=False)
-            said = [format_fault(each, cls, FileFormat, COLUMN_KINDS) for each in faults]
-            raise SchemaError("\n".join(f"{source}: {each}" for each in said)) from None
+            raise _explain_faults(error, source) from None
         except ValueError as error:
             raise SchemaError(f"{source}: {error}") from error
 
@@ -216,9 +212,7 @@ class Schema(SchemaPart):
             }
             return cls.model_validate({"columns": tree, **keys})
         except ValidationError as error:
-            faults = error.errors(include_url=False)
-            found = [format_fault(fault, cls, FileFormat, COLUMN_KINDS) for fault in faults]
-            raise SchemaError("\n".join(f"schema: {fault}" for fault in found)) from None
+            raise _explain_faults(error, "schema") from None
         except ValueError as error:
             raise SchemaError(f"schema: {error}") from None
 
@@ -338,20 +332,17 @@ class Schema(SchemaPart):
 
     def to_toml(self) -> str:
         """Return the schema as a file's text. `Schema.from_toml` is the inverse."""
-        given = self.model_dump(by_alias=True, exclude_defaults=True, exclude_none=True)
-        lines = [f"scaling = {format_toml_value(self.scaling)}"]
-        for key in ("drafted", "drafted-from"):
-            lines += [f"{key} = {format_toml_value(given[key])}"] if key in given else []
-        if "file" in given:
-            lines += [
-                "",
-                "[file]",
-                *(f"{k} = {format_toml_value(v)}" for k, v in given["file"].items()),
-            ]
-        lines += ["", "[columns]"]
-        for name, column in given["columns"].items():
-            lines.append(f"{toml_writing.format_toml_key(name)} = {format_toml_value(column)}")
-        return "\n".join(lines) + "\n"
+        format_schema = load_attribute("parley.client.data.schema_writing:format_schema")
+        text: str = format_schema(self)
+        return text
+
+
+def _explain_faults(error: ValidationError, source: str) -> SchemaError:
+    """Return the error of a schema that has faults, each in a line."""
+    format_fault = load_attribute("parley.client.data.schema_error_texts:format_fault")
+    faults = error.errors(include_url=False)
+    said = [format_fault(each, Schema, FileFormat, COLUMN_KINDS) for each in faults]
+    return SchemaError("\n".join(f"{source}: {each}" for each in said))
 
 
 def load_schema(path: str | Path) -> Schema:

@@ -1,16 +1,12 @@
-"""Texts about a schema: its faults, and its values as TOML."""
+"""Texts about the faults of a schema."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from pydantic import BaseModel
 from pydantic_core import ErrorDetails
-
-from parley.safe_io import toml_writing
-
-_LABEL_VALUES = {"positive", "negative", "classes"}
 
 
 def format_fault(
@@ -56,24 +52,3 @@ def format_fault(
             expected = str(fault["msg"]).removeprefix("Input should be ")
             expected = expected.removeprefix("String should ")
             return f"{where}: Expected {expected}, got {fault['input']!r}."
-
-
-def format_toml_value(value: object) -> str:
-    """Return a value of a schema as TOML, with a whole float as an integer.
-
-    The values of a label keep their type, because a model predicts them unchanged.
-    """
-    return toml_writing.format_toml_value(_convert_whole_floats(value))
-
-
-def _convert_whole_floats(value: object) -> object:
-    if isinstance(value, Mapping):
-        return {
-            name: each if name in _LABEL_VALUES else _convert_whole_floats(each)
-            for name, each in value.items()
-        }
-    if isinstance(value, float):
-        return int(value) if abs(value) < 1e15 and value == int(value) else value
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return [_convert_whole_floats(item) for item in value]
-    return value

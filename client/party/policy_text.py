@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 
-from parley.client.data.schema_error_texts import format_toml_value
+from parley.client.data.schema_writing import format_toml_value
 from parley.client.party.dataset_config import DatasetConfig, PolicySection
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.safe_io import toml_writing

@@ -35,7 +35,6 @@ from parley.client.data.date_numbers import find_date_form
 from parley.client.data.label_types import describe_label_fault
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_table import RawTable
-from parley.client.data.schema_error_texts import format_toml_value
 from parley.client.data.schema_inference.column_profile import (
     ColumnProfile,
     TextCells,
@@ -64,6 +63,7 @@ from parley.client.data.schema_inference.text_columns import (
     has_only_codes,
     split_label_sides,
 )
+from parley.client.data.schema_writing import format_toml_value
 from parley.client.data.unreadable_numbers import describe_signs, find_signs, has_thousands_pattern
 from parley.safe_io import toml_writing
 

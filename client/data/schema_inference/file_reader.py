@@ -30,7 +30,7 @@ from parley.client.data.data_sources import (
 from parley.client.data.memory_limit import MemoryLimit
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.schema_error_texts import format_toml_value
+from parley.client.data.schema_writing import format_toml_value
 from parley.client.data.sql_source import read_sql_tables
 from parley.client.data.table_building import to_series
 
