@@ -20,11 +20,11 @@ from parley.client.contract.model_state import State, save_state, select_compone
 from parley.client.contract.roster import Deployment
 from parley.client.data.schema import Schema
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
-from parley.server.planning.components_release import load_public_components
 from parley.server.planning.job_planner import build_model
 from parley.server.planning.run_stages import RunStage, get_rounds_stage, simulate_stages
 from parley.server.planning.stage_planner import check_cost, plan_stages
@@ -42,6 +42,9 @@ from parley.server.rounds.party_requests import Traffic, Transport
 from parley.server.rounds.party_status import PartyStates
 from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer
+
+_COMPONENTS = "parley.server.planning.components_release"
+"""Imported only for a network on principal components."""
 
 
 def coordinate(
@@ -76,7 +79,8 @@ def coordinate(
     folder.check_roster(deployment.id)
     job, parties = _inspect_parties(job, transport, deployment, folder, schema)
     first = parties.first
-    if components is None:
+    if components is None and job.model.component_count is not None:
+        load_public_components = load_attribute(f"{_COMPONENTS}:load_public_components")
         components = load_public_components(job, features=first.features)
     federation = _build_federation(job, deployment, parties, folder)
     model = build_model(job, features=first.features, classes=first.classes)
