@@ -1,4 +1,4 @@
-"""Write tables and figures of `docs/benchmarks-methods.md` from the folders of sweeps.
+"""Write tables and figures of `docs/methods.md` from the folders of sweeps.
 
     parley sweep examples/paper.toml --out paper-adult …      # the commands are on that page
     python docs/make_methods.py adult=paper-adult kdd=paper-kdd ridge=paper-ridge
@@ -76,7 +76,7 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     if missing := [row for row in rows if row["failed"] or row["status"] != "complete"]:
         raise SystemExit(f"Expected a whole sweep in {folder}, got {len(missing)} faulty cells.")
     written = datetime.fromtimestamp((folder / "summary.csv").stat().st_mtime, UTC)
-    page = docs / "benchmarks-methods.md"
+    page = docs / "methods.md"
     text = page.read_text(encoding="utf-8")
     begin, end = f"<!-- {name}: made by docs/make_methods.py -->", f"<!-- end of {name} -->"
     if text.count(begin) != 1 or text.count(end) != 1:

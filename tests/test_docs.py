@@ -133,13 +133,13 @@ def test_a_sweep_s_folder_becomes_its_part_of_the_page_and_no_other(
 ) -> None:
     monkeypatch.syspath_prepend(_ROOT / "docs")
     maker = importlib.import_module("make_methods")
-    source = (_ROOT / "docs/benchmarks-methods.md").read_text(encoding="utf-8")
+    source = (_ROOT / "docs/methods.md").read_text(encoding="utf-8")
     for name, shown in maker.PARTS.items():
         for figure in shown.figures:
             kept = f"methods-{name}-{figure.replace('_', '-')}.svg"
             assert kept in source
             assert (_ROOT / "docs" / kept).exists()
-    page = tmp_path / "benchmarks-methods.md"
+    page = tmp_path / "methods.md"
     page.write_text(source, encoding="utf-8")
     (tmp_path / "figures").mkdir()
     for figure in ("excess_loss", "accuracy"):

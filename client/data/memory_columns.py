@@ -1,6 +1,6 @@
 """Data in memory as the columns of a table.
 
-Data in memory (docs/data.md) are treated as the columns of one file. A pair (X, y) is treated as
+Data in memory (docs/schema.md) are treated as the columns of one file. A pair (X, y) is treated as
 X's columns and y.
 
 Such columns take the same path as a file's (`parley.client.data.table_readers.read_tables`): they

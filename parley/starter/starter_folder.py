@@ -185,7 +185,7 @@ def _copy_bundled(name: str) -> _Records:
 def _read_files(data: str, schema: str | Path | None, label: str | None) -> _Records:
     if is_database(data):
         raise DataError(
-            "a file, or a glob with one file per party (for a database see docs/data.md)",
+            "a file, or a glob with one file per party (for a database see docs/schema.md)",
             "a database",
             path=data,
         )

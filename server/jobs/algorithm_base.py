@@ -26,7 +26,7 @@ ROUNDS_DESCRIPTION = (
     "Rounds T (output-perturbation has one). auto, with gradient-perturbation: a rule chooses T "
     "from public facts (number of records and parties, ε, the loss), and also every auto of "
     "learning-rate, momentum, nesterov, average, clip-norm, model.lambda and model.radius "
-    "(docs/methods.md). `parley plan` shows the choices, and the run folder's job has the "
+    "(docs/features.md). `parley plan` shows the choices, and the run folder's job has the "
     "numbers. If the rule does not apply (δ = 0, another algorithm): 10."
 )
 

@@ -15,7 +15,7 @@ party's guarantee, N is m. Then
     L                  steps per round: T/max(4m, 20) with noise inside each of m parties, because
                        each moves away on its own; 10 if distributed, reserved together
 
-docs/methods.md, *Steps of networks by the rule*, gives reasons and results.
+docs/features.md, *How auto chooses steps of networks*, gives reasons and results.
 
 If a whole party's update is clipped (fedavg, unit party or both), S is τ over the rounds. If a
 party's clipped sum of a batch is (distributed), it has C for each of the qn sampled records.

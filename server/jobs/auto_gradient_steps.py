@@ -22,7 +22,7 @@ Targets (ridge) are in [−1, 1], most of them near the schema's centre, which i
 parabola, so the mean of the later half is as close to the optimum and has less noise. Clipping long
 tails shifts all predictions. If A is at least 100, T/10 more rounds learn that shift.
 
-The constants were found on splits of census, health, wine and survey tables; docs/methods.md has
+The constants were found on splits of census, health, wine and survey tables; docs/features.md has
 the results. A key that the job sets keeps its value.
 
 >>> choose_gradient_steps(signal=1329.0, lipschitz=1.0, curvature=0.25, targets=False).rounds

@@ -14,7 +14,7 @@ class DpSgdSection(JobSection):
 
     sampling_rate: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | Auto = "auto"
     """q: every record is in a batch with this probability (Poisson). auto, like all autos of this
-    section and algorithm.rounds: by a rule of public facts (docs/methods.md; `parley plan` shows
+    section and algorithm.rounds: by a rule of public facts (docs/features.md; `parley plan` shows
     its choices).
     """
 

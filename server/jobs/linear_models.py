@@ -118,7 +118,7 @@ class RidgeSection(LinearSection):
 
     radius: Positive | Auto = "auto"
     """ridge: θ is kept in the ball ‖θ‖ ≤ radius. auto: 1, or 8 if algorithm.rounds = 'auto'
-    (docs/methods.md).
+    (docs/features.md).
     """
 
     label_bound: Positive = 1.0
