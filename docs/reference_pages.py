@@ -22,6 +22,7 @@ from parley.client.party.owner_policy import OwnerPolicy
 from parley.command_table import LazyCommand
 from parley.deploy.run_watcher import REASON_MEANINGS
 from parley.exit_status import EXIT_CODES
+from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.job import FORMS, Job
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
@@ -225,8 +226,16 @@ def _list_properties(model: type[BaseModel]) -> dict[str, Mapping[str, Any]]:
     """Return the JSON schema of each key of a section, with references resolved."""
     schema = model.model_json_schema(by_alias=True)
     definitions, required = schema.get("$defs", {}), schema.get("required", [])
+    described = {
+        info.alias or name: describe_fields(model)[name]
+        for name, info in model.model_fields.items()
+    }
     return {
-        key: {**_resolve(found, definitions), "required": key in required}
+        key: {
+            **_resolve(found, definitions),
+            "required": key in required,
+            **({"description": described[key]} if described.get(key) else {}),
+        }
         for key, found in schema.get("properties", {}).items()
     }
 
