@@ -30,7 +30,7 @@ def find_query_advice(
         plan: plans the refused queries for `epsilon` and `law`.
         law: the requested one.
     """
-    left = account.budget.compute_remaining(account.compute_spent_or_held(())).epsilon
+    left = account.budget.compute_remaining(account.compute_spent_or_held(()))
     for tried in (law, *(other for other in QUERY_LAWS if other != law)):
         for smaller in _list_smaller(epsilon, left):
             if _fits(plan, account, epsilon=smaller, law=tried):

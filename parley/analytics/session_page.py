@@ -304,7 +304,7 @@ def _list_notices(answers: Sequence[Answer]) -> list[str]:
 
 def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]:
     budget = totals.budget
-    spent, left = totals.epsilon, budget.compute_remaining(totals.spent_or_held).epsilon
+    spent, left = totals.epsilon, budget.compute_remaining(totals.spent_or_held)
     cards = [
         Card(
             title="Privacy spent",

@@ -281,7 +281,7 @@ class _ApprovalCost:
     def _left_epsilon(self) -> tuple[float, float]:
         budget, blocks = self.before.budget, self.blocks
         before, after = (each.compute_spent_or_held(blocks) for each in (self.before, self.after))
-        return budget.compute_remaining(before).epsilon, budget.compute_remaining(after).epsilon
+        return budget.compute_remaining(before), budget.compute_remaining(after)
 
     @property
     def _left(self) -> tuple[str, str]:

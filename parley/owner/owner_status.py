@@ -36,10 +36,10 @@ def list_budgets(party: OwnedParty) -> list[Row]:
         for unit, total in dataset.totals.items():
             own = accounts.get(BudgetKey(dataset.account or name, unit))
             spent = 0.0 if own is None else own.epsilon
-            left = format_rounded_down(total.epsilon if own is None else own.remaining.epsilon)
+            left = format_rounded_down(total.epsilon if own is None else own.remaining)
             if own is not None and (blocks := own.compute_by_block()):
                 each = (
-                    f"{guarantee_text.format_block(at)} {format_rounded_down(one.epsilon)}"
+                    f"{guarantee_text.format_block(at)} {format_rounded_down(one)}"
                     for at, (_, one) in blocks.items()
                 )
                 left = ", ".join(each)

@@ -101,7 +101,7 @@ def print_ledger(content: LedgerContent) -> None:
             f"spent ε = {format_epsilon(totals.epsilon)} of "
             f"{guarantee_text.format_allowed(budget.epsilon, budget.delta)}, "
             f"{guarantee_text.format_scope(budget)}; "
-            f"left ε = {format_rounded_down(totals.remaining.epsilon)}",
+            f"left ε = {format_rounded_down(totals.remaining)}",
             sep="",
         )
         console.print(f"  The budget holds {budget.certificate_text}.")
@@ -110,7 +110,7 @@ def print_ledger(content: LedgerContent) -> None:
                 to_one_line(
                     f"  {guarantee_text.format_block(name)}: {used.releases} releases, spent ε = "
                     f"{format_epsilon(budget.compute_epsilon(used))}, left ε = "
-                    f"{format_rounded_down(left.epsilon)}"
+                    f"{format_rounded_down(left)}"
                 )
             )
         for run, releases in totals.held_counts.items():

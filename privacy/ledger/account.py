@@ -45,7 +45,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.privacy_events import PlannedSteps, PrivacyEvent, parse_event
 from parley.privacy.ledger.block_composition import OTHER_BLOCKS, Blocks, SpentByBlock
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, RemainingBudget
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import encode_canonical_json
 from parley.safe_io.plugin_table import load_attribute
 
@@ -158,14 +158,12 @@ class BudgetAccount:
         return plan and bool(self.held) and run_id not in self.held
 
     @property
-    def remaining(self) -> RemainingBudget:
-        """The budget minus what is spent or held, for the block with the least."""
+    def remaining(self) -> float:
+        """ε minus what is spent or held, for the block with the least."""
         return self.budget.compute_remaining(self.spent_or_held)
 
-    def compute_by_block(
-        self, blocks: Blocks = ()
-    ) -> dict[str, tuple[Composition, RemainingBudget]]:
-        """Return what each block has spent and has left; empty if no block was ever named.
+    def compute_by_block(self, blocks: Blocks = ()) -> dict[str, tuple[Composition, float]]:
+        """Return what each block has spent, and its remaining ε; empty if none was ever named.
 
         Args:
             blocks: additional blocks. `OTHER_BLOCKS`, all blocks that were not named, is always
@@ -183,6 +181,7 @@ class BudgetAccount:
 
     def to_json(self) -> dict[str, Any]:
         """Return what is spent and left, as plain JSON values; ε by the account's certificate."""
+        delta = self.budget.delta
         return {
             "budget": self.budget.to_json(),
             "releases": self.spent.releases,
@@ -191,9 +190,12 @@ class BudgetAccount:
             "holds": self.budget.limits.certificate.validity,
             "epsilon": self.compute_epsilons(self.spent),
             "held": self.held_counts,
-            "remaining": self.remaining.to_json(),
+            "remaining": {"epsilon": self.remaining, "delta": delta},
             "blocks": {
-                name: {"epsilon": self.compute_epsilons(spent), "remaining": left.to_json()}
+                name: {
+                    "epsilon": self.compute_epsilons(spent),
+                    "remaining": {"epsilon": left, "delta": delta},
+                }
                 for name, (spent, left) in self.compute_by_block().items()
             },
         }

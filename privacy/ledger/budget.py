@@ -63,18 +63,6 @@ class BudgetKey(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemainingBudget:
-    """The remaining budget of a data set: ε at the budget's δ, by the account's certificate."""
-
-    epsilon: float
-    delta: float
-
-    def to_json(self) -> dict[str, float]:
-        """Return plain JSON values."""
-        return dict(vars(self))
-
-
-@dataclass(frozen=True, kw_only=True)
 class DatasetBudget:
     """The total (ε, δ) of a data set for one unit, fixed when it is first registered.
 
@@ -197,12 +185,10 @@ class DatasetBudget:
         """Return the ε that `spent` uses of the budget, by its certificate."""
         return self.limits.compute_epsilon(spent)
 
-    def compute_remaining(self, spent: Composition) -> RemainingBudget:
-        """Return the budget minus what is spent; less than a billionth of it counts as 0."""
+    def compute_remaining(self, spent: Composition) -> float:
+        """Return ε minus what is spent, at the same δ; less than a billionth of ε counts as 0."""
         left = self.epsilon - self.compute_epsilon(spent)
-        return RemainingBudget(
-            epsilon=left if left > 1e-9 * self.epsilon else 0.0, delta=self.delta
-        )
+        return left if left > 1e-9 * self.epsilon else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, which `from_json` reads back unchanged."""

@@ -32,7 +32,7 @@ after a crash, the result is the same reservation; a different entry under that 
     ...     _ = led.register(budget)
     ...     reservation, = led.reserve([entry])
     ...     led.commit([reservation.id], outcome={"survivors": 5})
-    ...     led.get_remaining("adult", Unit.RECORD).epsilon, led.verify()
+    ...     led.get_remaining("adult", Unit.RECORD), led.verify()
     (0.25, [])
 """
 
@@ -51,7 +51,7 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.approvals import OwnerDecision, list_decisions
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget, RemainingBudget
+from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.database import Database
 from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
 from parley.privacy.ledger.ledger_entry import LedgerEntry
@@ -274,8 +274,8 @@ class Ledger:
         """Return all charged releases on a data set for one unit; `LedgerConflict` if unknown."""
         return self._get_account(dataset, unit).spent
 
-    def get_remaining(self, dataset: str, unit: Unit) -> RemainingBudget:
-        """Return what is left for one unit and not held by a run; `LedgerConflict` if unknown."""
+    def get_remaining(self, dataset: str, unit: Unit) -> float:
+        """Return ε that is left for one unit and not held by a run; `LedgerConflict` if unknown."""
         return self._get_account(dataset, unit).remaining
 
     def _get_account(self, dataset: str, unit: Unit) -> BudgetAccount:

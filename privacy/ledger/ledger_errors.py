@@ -47,7 +47,7 @@ class BudgetExceeded(LedgerError):
     Attributes:
         requested: the refused event, `count` times, of which `fitting` would have fitted.
         spent: the data set's composition before the request, which is unchanged.
-        left: the budget minus what is spent and what other runs hold, at the budget's δ.
+        left: ε minus what is spent and what other runs hold, at the budget's δ.
 
     With blocks, `spent` and `left` are those of the block with the least left.
     """
@@ -81,7 +81,7 @@ class BudgetExceeded(LedgerError):
                 f"more is held for the next rounds of {holders} (`parley ledger free LEDGER "
                 "RUN` frees what an abandoned run holds), "
             )
-        message += f"{format_rounded_down(self.left.epsilon)} left."
+        message += f"{format_rounded_down(self.left)} left."
         if count > 1:
             message += f" {self.fitting} of the {count} would fit. Nothing was released."
         super().__init__(message + _format_remedy(others, claims, blocks))

@@ -57,7 +57,7 @@ def build_data_accounts(
             ),
             releases=spent.releases,
             held=sum(each.held_counts.values()),
-            left=each.budget.compute_remaining(each.compute_spent_or_held(blocks)).epsilon,
+            left=each.budget.compute_remaining(each.compute_spent_or_held(blocks)),
             jobs=count_fitting_jobs(each, costs[each.budget.unit], blocks),
             blocks=_build_block_accounts(each, costs[each.budget.unit], blocks),
         )
@@ -75,7 +75,7 @@ def _build_block_accounts(
     before = totals.compute_by_block(blocks)
     after = totals.with_hold(_ANOTHER_JOB, cost, blocks).compute_by_block(blocks)
     return tuple(
-        BlockAccount(name=name, left=left.epsilon, after=after[name][1].epsilon)
+        BlockAccount(name=name, left=left, after=after[name][1])
         for name, (_, left) in before.items()
     )
 

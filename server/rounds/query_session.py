@@ -153,7 +153,7 @@ class QuerySession:
 
     def compute_remaining(self, budget: DatasetBudget) -> float:
         """Return the unspent ε of the data's budget, or of a part's."""
-        return self.ledger.get_remaining(budget.name, budget.unit).epsilon
+        return self.ledger.get_remaining(budget.name, budget.unit)
 
     def charge_partition(
         self, label: str, epsilon: float, cells: Mapping[str, float]
@@ -257,7 +257,7 @@ class QuerySession:
             law=planned.law,
             scale=planned.compute_scale(survivors),
             spent=spent,
-            left=budget.compute_remaining(account.spent_or_held).epsilon,
+            left=budget.compute_remaining(account.spent_or_held),
             by_party=planned.by_party,
             present=list(total.survivors) if planned.by_party else [],
         )

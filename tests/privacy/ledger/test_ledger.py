@@ -40,7 +40,7 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
     )
     ledger.commit((reservation.id,), outcome={"survivors": 5})
     assert ledger.get_spent("adult", Unit.RECORD) == Composition.create_empty().add(TENTH)
-    assert ledger.get_remaining("adult", Unit.RECORD).epsilon == pytest.approx(0.9)
+    assert ledger.get_remaining("adult", Unit.RECORD) == pytest.approx(0.9)
     (held,) = ledger.list_entries()
     assert held.entry == an_entry()
     assert (held.state, held.outcome) == (EntryState.COMMITTED, {"survivors": 5})
@@ -55,7 +55,7 @@ def test_ten_tenths_fit_a_budget_of_one_exactly_and_an_eleventh_is_refused(ledge
         ledger.reserve((an_entry(11),))
     assert refusal.value.requested == TENTH
     assert refusal.value.spent == Composition.create_empty().add(TENTH, 10)
-    assert refusal.value.left.epsilon == 0
+    assert refusal.value.left == 0
     assert refusal.value.budget == ADULT
     for part in ("'adult'", "ε = 1,", "unit record", "replace-one", "ε = 1.1", "0 left"):
         assert part in str(refusal.value)
