@@ -257,9 +257,12 @@ class Job(JobSection):
             return budget
         return replace(budget, reserved_delta=compute_reserved_delta(budget.delta, sampled=True))
 
-    def find_budget(self, unit: Unit) -> UnitBudget | None:
-        """Return the job's budget for a unit, or None."""
-        return next((each for each in self.budgets if each.unit is unit), None)
+    def get_budget(self, unit: Unit) -> UnitBudget:
+        """Return the job's budget for a unit. Raises JobError if it has none."""
+        for each in self.budgets:
+            if each.unit is unit:
+                return each
+        raise JobError(f"Expected a budget for unit {unit} (privacy.unit), got none.")
 
     @property
     def seed(self) -> int | None:

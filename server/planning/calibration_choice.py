@@ -45,7 +45,6 @@ class NoiseScaling:
 
     calibration: str
     build: Callable[[float], Mechanism]
-    delta: float
 
 
 _BY_RHO = {"exact": "cks20", "as-printed": "cks20"}

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim, GuaranteeClaim
+from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tail
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
@@ -20,6 +21,7 @@ from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import PARTY_NOISE_POINT, NoisePoint, Unit
 from parley.privacy.calibration.noise_calibration import CalibrationError, compute_stated_delta
 from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.secure_agg.grid_selection import choose_grid
@@ -28,7 +30,6 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.calibration_choice import NoiseScaling
 from parley.server.planning.noise_scale import (
-    GuaranteeNoise,
     calibrate_noise,
     choose_largest_noise,
     split_into_shares,
@@ -143,9 +144,11 @@ class _ReleaseDraft:
 
     @property
     def rounds_after_noise(self) -> bool:
-        """Whether rounding to the ring follows the noise."""
+        """Whether rounding to the ring follows the noise, and costs no sensitivity."""
+        noises = [self.build_noise(each, _LIKELY_BITS) for each in self.ring_guarantees]
         return any(
-            self.build_noise(each, _LIKELY_BITS).is_rounded_after for each in self.ring_guarantees
+            shares is not None and SHARED_LAWS[mechanism.law].rounded_after
+            for mechanism, shares in noises
         )
 
     def get_noise_point(self, claimed: GuaranteeClaim) -> NoisePoint:
@@ -167,10 +170,12 @@ class _ReleaseDraft:
             return own(claimed)
         return choose_largest_noise(own(claimed), [own(each) for each in self.claim.guarantees])
 
-    def build_noise(self, claimed: GuaranteeClaim, scale_bits: int) -> GuaranteeNoise:
-        """Return the noise of a guarantee as it is drawn: at once, or in shares."""
+    def build_noise(
+        self, claimed: GuaranteeClaim, scale_bits: int
+    ) -> tuple[Mechanism, Shares | None]:
+        """Return the noise of a guarantee, and its shares if it is not drawn at once."""
         if claimed.steps is not None or not self.get_noise_point(claimed).in_contributions:
-            return GuaranteeNoise(mechanism=self.build_mechanism(claimed, scale_bits))
+            return self.build_mechanism(claimed, scale_bits), None
         own_grid = self.claim.scale_bits is not None
         return split_into_shares(
             self.job,
@@ -185,7 +190,13 @@ class _ReleaseDraft:
         accounts = (
             self.ring_guarantees if self.claim.sums is None else self.ring_guarantees[:1]
         )  # of one noise
-        return sum(self.build_noise(each, scale_bits).tail for each in accounts)
+        noises = (self.build_noise(each, scale_bits) for each in accounts)
+        return sum(
+            compute_noise_tail(mechanism)
+            if shares is None
+            else shares.compute_tail(mechanism, TAIL_PROBABILITY)
+            for mechanism, shares in noises
+        )
 
     def fit_encoding(self) -> tuple[FixedPoint, list[Guarantee]]:
         """Return the grid, and the guarantees on it. Raises JobError, CalibrationError,
@@ -236,26 +247,26 @@ class _ReleaseDraft:
         )
 
     def _build_guarantee(self, claimed: GuaranteeClaim, encoding: FixedPoint) -> Guarantee:
-        drawn, noise = self.build_noise(claimed, encoding.scale_bits), self.noises[claimed.unit]
+        mechanism, shares = self.build_noise(claimed, encoding.scale_bits)
         point = self.get_noise_point(claimed)
-        drawable = SMALLEST_SCALE <= drawn.drawn_scale <= LARGEST_SCALE
-        if claimed.steps is None and not drawable:
+        drawn_scale = mechanism.sampler_scale * (1.0 if shares is None else shares.noise_ratio)
+        if claimed.steps is None and not SMALLEST_SCALE <= drawn_scale <= LARGEST_SCALE:
             raise RingTooSmall(
-                f"Expected noise of 2^-20 to 2^40 grid units, got {drawn.drawn_scale:.3g} at "
+                f"Expected noise of 2^-20 to 2^40 grid units, got {drawn_scale:.3g} at "
                 f"scale_bits {encoding.scale_bits}. Set another secure-aggregation.scale-bits."
             )
         return Guarantee(
             unit=claimed.unit,
             neighbouring=claimed.neighbouring,
             sensitivity=claimed.sensitivity,
-            mechanism=drawn.mechanism,
+            mechanism=mechanism,
             noise_point=point,
             against=point.adversary,
-            delta=compute_stated_delta(drawn.mechanism.law, noise.delta),
-            calibration=noise.calibration,
+            delta=compute_stated_delta(mechanism.law, self.job.get_budget(claimed.unit).delta),
+            calibration=self.noises[claimed.unit].calibration,
             clip_norm=claimed.clip_norm,
             charges=(claimed.unit,),
-            shares=drawn.shares,
+            shares=shares,
         )
 
 

@@ -119,6 +119,6 @@ def plan_components_release(
         federation=federation,
         run_id=run_id,
         round_number=0,
-        noise=NoiseScaling(calibration="exact", build=noise, delta=job.privacy.delta),
+        noise=NoiseScaling(calibration="exact", build=noise),
     )
     return ComponentsRelease(moments=moments, plan=plan)

@@ -118,7 +118,5 @@ def plan_evaluation(job: Job, counts: HeldOutCounts, *, parties: int, run_id: st
         federation=Federation(parties=parties, min_records=1, total_records=parties, max_records=1),
         run_id=run_id,
         round_number=job.rounds + 1,
-        noise=NoiseScaling(
-            calibration=choose_calibration(job), build=noise, delta=job.privacy.delta
-        ),
+        noise=NoiseScaling(calibration=choose_calibration(job), build=noise),
     )

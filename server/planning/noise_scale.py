@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from parley.client.algorithms.base import GuaranteeClaim
-from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tail
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
@@ -25,38 +24,6 @@ _FINE_BITS = 12
 _MAX_FINE_BITS = 60
 
 
-@dataclass(frozen=True, kw_only=True)
-class GuaranteeNoise:
-    """The noise of one guarantee on a ring's grid.
-
-    Attributes:
-        mechanism: in grid units, or in the shares' fine units.
-        shares: how it is split; None if it is not.
-    """
-
-    mechanism: Mechanism
-    shares: Shares | None = None
-
-    @property
-    def tail(self) -> float:
-        """Grid units that the ring keeps free for the noise."""
-        if self.shares is None:
-            return compute_noise_tail(self.mechanism)
-        return self.shares.compute_tail(self.mechanism, TAIL_PROBABILITY)
-
-    @property
-    def is_rounded_after(self) -> bool:
-        """Whether rounding to the ring follows the noise, and costs no sensitivity."""
-        return self.shares is not None and SHARED_LAWS[self.mechanism.law].rounded_after
-
-    @property
-    def drawn_scale(self) -> float:
-        """Largest scale of what is drawn, in units of the mechanism."""
-        if self.shares is None:
-            return self.mechanism.sampler_scale
-        return self.mechanism.sampler_scale * self.shares.noise_ratio
-
-
 def split_into_shares(
     job: Job,
     mechanism_at: Callable[[int], Mechanism],
@@ -64,8 +31,10 @@ def split_into_shares(
     scale_bits: int,
     parties: int,
     fineness: float | None,
-) -> GuaranteeNoise:
-    """Return the shares of a release's noise on a ring grid of 2^−scale_bits, of any size.
+) -> tuple[Mechanism, Shares]:
+    """Return a release's noise, in fine units, and its shares on a ring grid of 2^−scale_bits.
+
+    The shares are not checked: most grids are tried and not used.
 
     Args:
         mechanism_at: bits of a grid → the noise for it, in its units.
@@ -91,7 +60,7 @@ def split_into_shares(
         )
     except ValueError as error:
         raise JobError(str(error)) from error
-    return GuaranteeNoise(mechanism=mechanism, shares=shares)
+    return mechanism, shares
 
 
 def calibrate_mechanism(
@@ -144,7 +113,7 @@ def _calibrate_to_budget(
             releases=claimed.releases,
         )
 
-    return NoiseScaling(calibration=choose_calibration(job), build=of, delta=budget.delta)
+    return NoiseScaling(calibration=choose_calibration(job), build=of)
 
 
 def choose_largest_noise(mechanism: Mechanism, candidates: Sequence[Mechanism]) -> Mechanism:
@@ -159,12 +128,10 @@ def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseS
 
     Raises JobError.
     """
-    budget = job.find_budget(claimed.unit)
-    if budget is None:
-        raise JobError(f"Expected a budget for unit {claimed.unit} (privacy.unit), got none.")
+    budget = job.get_budget(claimed.unit)
     steps = claimed.steps
     if steps is not None:  # Calibrated together with the steps.
-        return NoiseScaling(calibration="pld", build=lambda _: steps, delta=budget.delta)
+        return NoiseScaling(calibration="pld", build=lambda _: steps)
     if claimed.objective is not None:
         return _load_calibration("calibrate_after_objective")(claimed.objective, budget, dimension)
     return _calibrate_to_budget(job, claimed, budget, dimension)

@@ -58,7 +58,7 @@ def calibrate_sums(
         return mechanism
 
     calibration = "pld" if multiplier else choose_calibration(job)
-    return NoiseScaling(calibration=calibration, build=of, delta=budget.delta)
+    return NoiseScaling(calibration=calibration, build=of)
 
 
 def calibrate_after_objective(objective: float, budget: UnitBudget, dimension: int) -> NoiseScaling:
@@ -76,4 +76,4 @@ def calibrate_after_objective(objective: float, budget: UnitBudget, dimension: i
         )
         return mechanism
 
-    return NoiseScaling(calibration="exact", build=of, delta=budget.delta)
+    return NoiseScaling(calibration="exact", build=of)
