@@ -1,4 +1,4 @@
-"""Define how far a run is, and how it ended."""
+"""Define how far a run is, or how it ended."""
 
 from __future__ import annotations
 
@@ -14,27 +14,23 @@ from parley.server.records.round_line import RoundLine
 
 @dataclass(frozen=True, kw_only=True)
 class RunProgress:
-    """How far a run is.
+    """How far a run is, or how it ended.
 
     Attributes:
+        status: `complete`, `budget-exhausted`, `too-few-survivors` or `party-failed`;
+            `interrupted` until the stage ends.
+        reason: why it ended early; else empty.
         done: number of committed releases of that stage; rounds, in the last one.
         state: after them; empty before the first release.
         spent: composition of all releases so far, for each unit of the plans.
         ahead: name of a stage ahead of the rounds → parties and traffic of its last release.
     """
 
+    status: str = "interrupted"
+    reason: str = ""
     stage: int = 0
     done: int
     state: State
     spent: Mapping[Unit, Composition]
     lines: list[RoundLine]
     ahead: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunOutcome:
-    """How a run ended: `complete`, `budget-exhausted`, `too-few-survivors` or `party-failed`."""
-
-    status: str
-    reason: str
-    progress: RunProgress

@@ -41,7 +41,7 @@ from parley.server.records.data_budgets import build_data_accounts
 from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_progress import RunOutcome, RunProgress
+from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_summary import ClippedFraction, EvaluationSummary, RunSummary
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class FinishedRun:
     """
 
     stages: tuple[RunStage, ...]
-    outcome: RunOutcome
+    progress: RunProgress
     algorithm: FederatedAlgorithm
     theta: NDArray[np.float64]
     evaluation_failure: str
@@ -140,14 +140,14 @@ def _build_evaluation(finished: FinishedRun) -> EvaluationSummary | None:
     stage = next((each for each in finished.stages if each.name == EVALUATION), None)
     if stage is None:
         return None
-    outcome, reason = finished.outcome, finished.evaluation_failure
-    plan, released = stage.plan, outcome.progress.ahead.get(EVALUATION, {})
+    progress, reason = finished.progress, finished.evaluation_failure
+    plan, released = stage.plan, progress.ahead.get(EVALUATION, {})
     summed = released.get("survivors", 0)
     within = estimate_count_noise(plan, summed or plan.parties)
     found: dict[str, Any] = {"reason": reason or "not all rounds ran"}
     if released:
-        counted = cast("HeldOutCounts", stage.algorithm(outcome.progress.state))
-        found = _evaluate_counts(counted, outcome.progress.state["counts"], within)
+        counted = cast("HeldOutCounts", stage.algorithm(progress.state))
+        found = _evaluate_counts(counted, progress.state["counts"], within)
     spent = Composition.create_empty().add(plan.compute_event(plan.primary.unit))
     return EvaluationSummary(
         epsilon=spent.compute_lowest_epsilon(plan.primary.delta)[1],
@@ -209,7 +209,7 @@ def build_run_summary(
         secure_sum: what is known of the protocol in addition to its traffic.
         began: start time, by `time.perf_counter`.
     """
-    outcome, progress = finished.outcome, finished.outcome.progress
+    progress = finished.progress
     plan = get_rounds_stage(finished.stages).plan
     components = progress.ahead.get(COMPONENTS)
     seconds_by_round = [line.seconds for line in progress.lines]
@@ -237,8 +237,8 @@ def build_run_summary(
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "parley_version": version,
         "engine": engine,
-        "status": outcome.status,
-        "reason": outcome.reason,
+        "status": progress.status,
+        "reason": progress.reason,
         "min_records": None if job.algorithm.data_reading else plan.min_records,
         "dimension": plan.parameters,
         "rounds_done": progress.done,

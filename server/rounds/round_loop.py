@@ -31,7 +31,7 @@ from parley.server.planning.job_planner import compute_account
 from parley.server.planning.run_stages import RunStage, compute_spent_before
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_progress import RunOutcome, RunProgress
+from parley.server.records.run_progress import RunProgress
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
 from parley.server.rounds.round_release import commit_release, reserve_release, run_release
 
@@ -52,7 +52,7 @@ def run_stage(
     evaluate: Evaluate,
     build_next_state: Callable[[State], State],
     observe: Callable[[RoundLine], None],
-) -> RunOutcome:
+) -> RunProgress:
     """Run the releases of a stage that are not done yet.
 
     Args:
@@ -70,7 +70,7 @@ def run_stage(
     randomness.check(seeded=stage.plan.seeded)
     progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
     if not numbers:
-        return RunOutcome(status="complete", reason="", progress=progress)
+        return replace(progress, status="complete")
     entries = _build_entries(stage, dataset)
     held = reserve_release(ledger, [replace(each, index=numbers[0]) for each in entries])
 
@@ -90,13 +90,13 @@ def run_stage(
         except TooFewSurvivors as error:
             if stage.name:
                 raise TooFewSurvivors(f"The release of {stage.name}: {error}") from error
-            return RunOutcome(status="too-few-survivors", reason=str(error), progress=progress)
+            return replace(progress, status="too-few-survivors", reason=str(error))
         except PartyFailed as error:
             # The failure depends on the party's records and is visible: the reservation stays
             # charged.
             if stage.name:
                 raise
-            return RunOutcome(status="party-failed", reason=str(error), progress=progress)
+            return replace(progress, status="party-failed", reason=str(error))
         spent = {unit: each.add(plan.compute_event(unit)) for unit, each in progress.spent.items()}
         line = None
         if not stage.name:
@@ -117,8 +117,8 @@ def run_stage(
             progress.lines.append(line)
             observe(line)
         if exhausted is not None:  # The run ends here and its model is kept.
-            return RunOutcome(status="budget-exhausted", reason=str(exhausted), progress=progress)
-    return RunOutcome(status="complete", reason="", progress=progress)
+            return replace(progress, status="budget-exhausted", reason=str(exhausted))
+    return replace(progress, status="complete")
 
 
 def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: str) -> RunProgress:

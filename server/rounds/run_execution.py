@@ -34,7 +34,7 @@ from parley.server.records.model_metadata import (
 )
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_progress import RunOutcome, RunProgress
+from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.summary_builder import FinishedRun
 from parley.server.rounds.cohort import Cohort, PartyFailed
@@ -82,7 +82,7 @@ def execute_run(
             with reserve_budget(ledger, stages, dataset=dataset, partial=job.run.partial):
                 start = find_resume_point(ledger, stages=stages, dataset=dataset)
                 start = replace(start, lines=folder.rewrite_rounds(start.lines))
-                outcome, algorithm, unmeasured = _run_stages(
+                progress, algorithm, unmeasured = _run_stages(
                     stages,
                     start,
                     job=job,
@@ -99,9 +99,9 @@ def execute_run(
     totals = tuple(each for each in totals if each.budget.name == dataset)
     return FinishedRun(
         stages=tuple(stages),
-        outcome=outcome,
+        progress=progress,
         algorithm=get_learner(algorithm),
-        theta=algorithm.model_of(outcome.progress.state),
+        theta=algorithm.model_of(progress.state),
         evaluation_failure=unmeasured,
         head=head,
         totals=totals,
@@ -120,7 +120,7 @@ def _run_stages(
     observer: Observer | None,
     evaluate: Evaluate,
     keep_steps: bool,
-) -> tuple[RunOutcome, FederatedAlgorithm, str]:
+) -> tuple[RunProgress, FederatedAlgorithm, str]:
     """Return how the stages end, the last algorithm, and why the evaluation failed, if it did."""
 
     def observe(line: RoundLine) -> None:
@@ -130,7 +130,6 @@ def _run_stages(
 
     rounds, unmeasured = get_rounds_stage(stages), ""
     after = stages.index(rounds) + 1
-    outcome = RunOutcome(status="complete", reason="", progress=progress)
     while True:
         stage, following = stages[progress.stage], stages[progress.stage + 1 :]
         algorithm = stage.algorithm(progress.state)
@@ -139,7 +138,7 @@ def _run_stages(
             with build_cohort(stage, algorithm, progress) as cohort:
                 if observer and stage is rounds:
                     observer.started(job, stage.plan, folder.path, progress.done)
-                outcome = run_stage(
+                progress = run_stage(
                     stage,
                     algorithm=algorithm,
                     dataset=dataset,
@@ -156,13 +155,14 @@ def _run_stages(
             if progress.stage < after:
                 raise
             unmeasured = str(error)  # The model is valid without an evaluation.
+            progress = replace(progress, status="complete")
             break
-        if not following or outcome.status != "complete":
+        if not following or progress.status != "complete":
             break
-        progress = replace(outcome.progress, stage=progress.stage + 1, done=0)
+        progress = replace(progress, stage=progress.stage + 1, done=0)
     if progress.stage >= after:
-        outcome = replace(outcome, progress=replace(outcome.progress, done=rounds.rounds))
-    return outcome, algorithm, unmeasured
+        progress = replace(progress, done=rounds.rounds)
+    return progress, algorithm, unmeasured
 
 
 def _build_state_handler(
@@ -200,7 +200,7 @@ def save_results(
     Raises:
         GenerationError: no rows can be drawn from the release.
     """
-    tensors = build_model_tensors(finished.theta, finished.outcome.progress.state)
+    tensors = build_model_tensors(finished.theta, finished.progress.state)
     more: Tensors = {}
     table = None
     if makes_records(finished.algorithm):

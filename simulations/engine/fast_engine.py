@@ -176,7 +176,7 @@ class InProcessParties:
         """Return the cohort of the rounds, and its data."""
         if not self._cohorts:  # All rounds were run before the run was resumed.
             rounds = get_rounds_stage(self.stages)
-            at = replace(finished.outcome.progress, stage=self.stages.index(rounds))
+            at = replace(finished.progress, stage=self.stages.index(rounds))
             self.open_cohort(rounds, finished.algorithm, at)
         return self._cohorts[-1]
 
@@ -319,7 +319,7 @@ def _save_run(
     if hidden is not None:
         # All rounds count equally in the last iterate, but not in a mean of iterates. Both are
         # covered: every round's noisy sum is charged.
-        last = finished.outcome.progress.state.get("theta", theta)
+        last = finished.progress.state.get("theta", theta)
         found = hidden.compute_bounds(world.model, last, delta=summary.primary.delta)
         summary = summary.with_fields(self_audit=found)
     if summary.synthetic is not None:
