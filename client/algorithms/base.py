@@ -78,30 +78,6 @@ class SampledSums:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GuaranteeClaim:
-    """One guarantee of a claim: what the noise must cover, and whether it is inside the parties.
-
-    Attributes:
-        sensitivity: Δ, in L2, before the grid; the other fields are as in `Claim`.
-    """
-
-    unit: Unit
-    neighbouring: Neighbouring
-    sensitivity: float
-    clip_norm: float | None
-    steps: PartySteps | Reports | None = None
-    sums: SampledSums | None = None
-    objective: float | None = None
-    releases: int | None = None
-    epsilon_share: float = 1.0
-
-    @property
-    def inside(self) -> bool:
-        """Whether the parties add noise before there is a sum, for any noise point of a job."""
-        return self.steps is not None or self.objective is not None
-
-
-@dataclass(frozen=True, kw_only=True)
 class Claim:
     """What the noise of one release of an algorithm must cover.
 
@@ -195,8 +171,8 @@ class Claim:
 
     @property
     def inside(self) -> bool:
-        """Whether the primary guarantee's noise is inside the parties."""
-        return self.guarantees[0].inside
+        """Whether the parties add noise before there is a sum, for any noise point of a job."""
+        return self.steps is not None or self.objective is not None
 
     @property
     def covered_sensitivity(self) -> float:
@@ -215,7 +191,7 @@ class Claim:
     @property
     def rounding_reference(self) -> float:
         """Length that rounding to the grid must be small against."""
-        on_sum = [each.sensitivity for each in self.guarantees if not each.inside]
+        on_sum = [each.covered_sensitivity for each in self.guarantees if not each.inside]
         return self.grid_length or min(on_sum, default=self.covered_sensitivity)
 
     def is_exact_on(self, units: float) -> bool:
@@ -229,38 +205,34 @@ class Claim:
         rounded = 0.0 if self.is_exact_on(units) else math.sqrt(self.dimension)
         return units * sensitivity + rounded
 
-    @property
-    def guarantees(self) -> tuple[GuaranteeClaim, ...]:
-        """Guarantees that the plan must give, the primary one first; with `party_norm`, one of unit
-        party.
+    @cached_property
+    def guarantees(self) -> tuple[Claim, ...]:
+        """One claim per guarantee that the plan must give, this one first; with `party_norm`, a
+        second one of unit party.
 
         All records of a party together give a v_j in the ball of radius S.
         """
-        own = GuaranteeClaim(
-            unit=self.unit,
-            neighbouring=self.neighbouring,
-            sensitivity=self.covered_sensitivity,
-            clip_norm=self.clip_norm,
-            steps=self.steps,
-            sums=self.sums,
-            objective=self.objective,
-            releases=self.releases,
-            epsilon_share=self.epsilon_share,
-        )
         if self.party_norm is None:
-            return (own,)
+            return (self,)
         ball, bits = real_ball(self.dimension, to_fraction(self.party_norm))
-        of_party = GuaranteeClaim(
+        of_party = replace(
+            self,
             unit=Unit.PARTY,
             neighbouring=Neighbouring.REPLACE_ONE,
-            sensitivity=compute_sensitivity(ball, Neighbouring.REPLACE_ONE).compute_l2(
-                Fraction(2) ** -bits
-            ),
+            lies_in=ball,
+            grid_bits=bits,
+            whole=False,
+            records=1,
+            party_norm=None,
             clip_norm=self.party_norm,
+            steps=None,
             # Records' coins do not hide their party.
             sums=self.sums and replace(self.sums, sampling_rate=1.0, noise_multiplier=0.0),
+            objective=None,
+            releases=None,
+            epsilon_share=1.0,
         )
-        return own, of_party
+        return self, of_party
 
 
 @dataclass(frozen=True, kw_only=True)

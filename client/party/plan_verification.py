@@ -253,8 +253,8 @@ def _check_second(plan: ReleasePlan, second: Guarantee, claim: Claim) -> None:
         Reason.MECHANISM, "the second's noise", "on a sum of updates", second.noise_point, on_sum
     )
     require_at_least("the update's norm", claimed.clip_norm or 0.0, second.clip_norm or 0.0)
-    require_at_least("the party's sensitivity", claimed.sensitivity, second.sensitivity)
-    sensitivity = max(claimed.sensitivity, second.sensitivity)
+    require_at_least("the party's sensitivity", claimed.covered_sensitivity, second.sensitivity)
+    sensitivity = max(claimed.covered_sensitivity, second.sensitivity)
     grid = claim.compute_grid_sensitivity(
         sensitivity, second.compute_unit_scale(plan.encoding.scale)
     )

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from parley.client.algorithms.base import Claim, GuaranteeClaim
+from parley.client.algorithms.base import Claim
 from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tail
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
@@ -75,7 +75,7 @@ def plan_claim(
 
     Raises JobError, CalibrationError, RingTooSmall.
     """
-    noises = {each.unit: calibrate_noise(job, each, claim.dimension) for each in claim.guarantees}
+    noises = {each.unit: calibrate_noise(job, each) for each in claim.guarantees}
     if noise is not None:
         noises[claim.unit] = noise
     mean_records = federation.total_records / federation.parties
@@ -138,7 +138,7 @@ class _ReleaseDraft:
     noises: Mapping[Unit, NoiseScaling]
 
     @property
-    def ring_guarantees(self) -> tuple[GuaranteeClaim, ...]:
+    def ring_guarantees(self) -> tuple[Claim, ...]:
         """Guarantees with noise on the sum, or on contributions; the ring keeps room for it."""
         return tuple(each for each in self.claim.guarantees if each.steps is None)
 
@@ -151,38 +151,36 @@ class _ReleaseDraft:
             for mechanism, shares in noises
         )
 
-    def get_noise_point(self, claimed: GuaranteeClaim) -> NoisePoint:
+    def get_noise_point(self, claimed: Claim) -> NoisePoint:
         """Return where a guarantee's noise is added: inside the parties, or at the job's noise
         point.
         """
         return PARTY_NOISE_POINT if claimed.inside else self.job.privacy.point
 
-    def build_mechanism(self, claimed: GuaranteeClaim, scale_bits: int) -> Mechanism:
+    def build_mechanism(self, claimed: Claim, scale_bits: int) -> Mechanism:
         """Return the noise of a guarantee on a grid of 2^-scale_bits."""
         claim = self.claim
 
-        def own(each: GuaranteeClaim) -> Mechanism:
+        def own(each: Claim) -> Mechanism:
             return self.noises[each.unit].build(
-                claim.compute_grid_sensitivity(each.sensitivity, 2.0**scale_bits)
+                claim.compute_grid_sensitivity(each.covered_sensitivity, 2.0**scale_bits)
             )
 
         if claim.sums is None:
             return own(claimed)
         return choose_largest_noise(own(claimed), [own(each) for each in self.claim.guarantees])
 
-    def build_noise(
-        self, claimed: GuaranteeClaim, scale_bits: int
-    ) -> tuple[Mechanism, Shares | None]:
+    def build_noise(self, claimed: Claim, scale_bits: int) -> tuple[Mechanism, Shares | None]:
         """Return the noise of a guarantee, and its shares if it is not drawn at once."""
         if claimed.steps is not None or not self.get_noise_point(claimed).in_contributions:
             return self.build_mechanism(claimed, scale_bits), None
-        own_grid = self.claim.scale_bits is not None
+        fineness = math.sqrt(claimed.dimension) / claimed.covered_sensitivity
         return split_into_shares(
             self.job,
             lambda bits: self.build_mechanism(claimed, bits),
             scale_bits=scale_bits,
             parties=self.parties,
-            fineness=None if own_grid else math.sqrt(self.claim.dimension) / claimed.sensitivity,
+            fineness=fineness if claimed.scale_bits is None else None,
         )
 
     def compute_tail(self, scale_bits: int) -> float:
@@ -246,7 +244,7 @@ class _ReleaseDraft:
             scale_bits=None if settings.scale_bits == "auto" else settings.scale_bits,
         )
 
-    def _build_guarantee(self, claimed: GuaranteeClaim, encoding: FixedPoint) -> Guarantee:
+    def _build_guarantee(self, claimed: Claim, encoding: FixedPoint) -> Guarantee:
         mechanism, shares = self.build_noise(claimed, encoding.scale_bits)
         point = self.get_noise_point(claimed)
         drawn_scale = mechanism.sampler_scale * (1.0 if shares is None else shares.noise_ratio)
@@ -258,7 +256,7 @@ class _ReleaseDraft:
         return Guarantee(
             unit=claimed.unit,
             neighbouring=claimed.neighbouring,
-            sensitivity=claimed.sensitivity,
+            sensitivity=claimed.covered_sensitivity,
             mechanism=mechanism,
             noise_point=point,
             against=point.adversary,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from parley.client.algorithms.base import GuaranteeClaim
+from parley.client.algorithms.base import Claim
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
@@ -94,21 +94,19 @@ def calibrate_mechanism(
     )
 
 
-def _calibrate_to_budget(
-    job: Job, claimed: GuaranteeClaim, budget: UnitBudget, dimension: int
-) -> NoiseScaling:
+def _calibrate_to_budget(job: Job, claimed: Claim, budget: UnitBudget) -> NoiseScaling:
     """Scale the job's distribution so that all rounds cost the unit's budget, or as the claim
     requests.
     """
     if claimed.sums is not None:
-        return _load_calibration("calibrate_sums")(job, claimed, claimed.sums, budget, dimension)
+        return _load_calibration("calibrate_sums")(job, claimed, claimed.sums, budget)
     scaled_to = replace(budget, epsilon=budget.epsilon * claimed.epsilon_share)
 
     def of(sensitivity: float) -> Mechanism:
         return calibrate_mechanism(
             job,
             sensitivity=sensitivity,
-            dimension=dimension,
+            dimension=claimed.dimension,
             budget=scaled_to,
             releases=claimed.releases,
         )
@@ -123,7 +121,7 @@ def choose_largest_noise(mechanism: Mechanism, candidates: Sequence[Mechanism]) 
     return replace(mechanism.sampled, sigma=max(each.scale for each in candidates))
 
 
-def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseScaling:
+def calibrate_noise(job: Job, claimed: Claim) -> NoiseScaling:
     """Return how the noise of a guarantee is scaled for the job's budget of its unit.
 
     Raises JobError.
@@ -133,8 +131,9 @@ def calibrate_noise(job: Job, claimed: GuaranteeClaim, dimension: int) -> NoiseS
     if steps is not None:  # Calibrated together with the steps.
         return NoiseScaling(calibration="pld", build=lambda _: steps)
     if claimed.objective is not None:
-        return _load_calibration("calibrate_after_objective")(claimed.objective, budget, dimension)
-    return _calibrate_to_budget(job, claimed, budget, dimension)
+        after = _load_calibration("calibrate_after_objective")
+        return after(claimed.objective, budget, claimed.dimension)
+    return _calibrate_to_budget(job, claimed, budget)
 
 
 def _load_calibration(name: str) -> Callable[..., NoiseScaling]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parley.client.algorithms.base import GuaranteeClaim, SampledSums
+from parley.client.algorithms.base import Claim, SampledSums
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
@@ -13,9 +13,7 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
 
 
-def calibrate_sums(
-    job: Job, claimed: GuaranteeClaim, sums: SampledSums, budget: UnitBudget, dimension: int
-) -> NoiseScaling:
+def calibrate_sums(job: Job, claimed: Claim, sums: SampledSums, budget: UnitBudget) -> NoiseScaling:
     """Scale Gaussian noise on every sampled sum, as the steps request or as the unit's budget
     needs.
     """
@@ -26,7 +24,7 @@ def calibrate_sums(
             rate=sums.sampling_rate,
             steps=sums.steps * job.rounds,
             budget=budget,
-            dimension=dimension,
+            dimension=claimed.dimension,
             neighbouring=claimed.neighbouring,
             probability=sums.visible_rate,
         )
@@ -42,12 +40,12 @@ def calibrate_sums(
                 delta=budget.noise_delta,
                 rounds=job.rounds * sums.steps,
                 sensitivity=sensitivity,
-                dimension=dimension,
+                dimension=claimed.dimension,
                 cost=build_cost(job),
             ).scale
         mechanism: Mechanism = MECHANISM_CLASSES["sampled-gaussian"](
             sensitivity=sensitivity,
-            dimension=dimension,
+            dimension=claimed.dimension,
             sigma=sigma * (1 + 1e-12),
             sampling_rate=sums.sampling_rate,
             steps=sums.steps,
