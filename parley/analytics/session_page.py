@@ -250,15 +250,12 @@ def _build_table_one(answers: Sequence[Answer]) -> Section:
     if not answers:
         return build_section("Table one")
     table = TableOne.from_answers([each.to_json() for each in answers])
-    none = [("", "")] * len(table.shown)
-    rows = [
-        [row.label, *(f"{value}\n{ends}" if ends else value for value, ends in row.cells or none)]
-        for row in table.rows
-    ]
+    width = 1 + len(table.shown)
+    rows = [[*row, *[""] * (width - len(row))] for row in table.rows]
     return build_section(
         "Table one",
         Text(table.head.removeprefix("Table one: ")),
-        Table(head=[table.by, *table.shown] if table.by else [""] * len(rows[0]), rows=rows),
+        Table(head=[table.by, *table.shown] if table.by else [""] * width, rows=rows),
         *(Text(note, "fine") for note in table.notes),
     )
 

@@ -52,14 +52,6 @@ class TableFigure(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOneRow:
-    """A row, whose cells have values and their intervals. A heading has no cells."""
-
-    label: str
-    cells: tuple[tuple[str, str], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class TableOne:
     """A released table.
 
@@ -98,31 +90,30 @@ class TableOne:
         return tuple(each.group for each in sizes if each.low > 0) or self.groups
 
     @property
-    def rows(self) -> list[TableOneRow]:
-        """Rows in the order in which papers show them."""
+    def rows(self) -> list[list[str]]:
+        """Rows in the order in which papers show them: a label, then a cell per group.
+
+        A cell has the intervals of its values in its second line. A heading has no cells.
+        """
         found: dict[tuple[str, str], dict[tuple[str, str], TableFigure]] = {}
         for each in self.figures:
             own = found.setdefault((each.column, each.category), {})
             own[each.group, each.statistic] = each
-        rows, last = list[TableOneRow](), ""
+        rows, last = list[list[str]](), ""
         for (column, category), own in found.items():
             known = {statistic for _, statistic in own}
             lines = [line for line in _LINES if set(line[0]) <= known]
             for statistics, form, name in lines[:1] if category else lines:
                 if category and column != last:
-                    rows.append(TableOneRow(label=f"{column}, {name}"))
+                    rows.append([f"{column}, {name}"])
                 label = f"  {category}" if category else f"{column}, {name}".removeprefix(", ")
                 cells = ([own[group, each] for each in statistics] for group in self.shown)
-                rows.append(
-                    TableOneRow(
-                        label=label, cells=tuple(self._format_cell(form, each) for each in cells)
-                    )
-                )
+                rows.append([label, *(self._format_cell(form, each) for each in cells)])
                 last = column
         return rows
 
-    def _format_cell(self, form: str, figures: Sequence[TableFigure]) -> tuple[str, str]:
-        """Return a cell's values and their intervals as text."""
+    def _format_cell(self, form: str, figures: Sequence[TableFigure]) -> str:
+        """Return a cell's values and, in a second line, their intervals."""
         shown = [
             [
                 format_to_width(number, self._widths[_get_rounding_group(each)])
@@ -130,10 +121,9 @@ class TableOne:
             ]
             for each in figures
         ]
-        return (
-            form.format(*(value for value, _, _ in shown)),
-            form.format(*(f"{low}…{high}" for _, low, high in shown)),
-        )
+        values = form.format(*(value for value, _, _ in shown))
+        ends = form.format(*(f"{low}…{high}" for _, low, high in shown))
+        return f"{values}\n{ends}"
 
     @cached_property
     def _widths(self) -> dict[tuple[str, str], float]:
@@ -177,10 +167,11 @@ class TableOne:
 
     def __str__(self) -> str:
         lines: list[Sequence[str]] = [("", *self.shown)] if self.by else []
-        for row in self.rows:
-            lines.append((row.label, *(value for value, _ in row.cells)))
-            if row.cells:
-                lines.append(("", *(ends for _, ends in row.cells)))
+        for label, *cells in self.rows:
+            both = [cell.split("\n") for cell in cells]
+            lines.append((label, *(value for value, _ in both)))
+            if both:
+                lines.append(("", *(ends for _, ends in both)))
         wide = max(len(line) for line in lines)
         sizes = [max(len(line[k]) for line in lines if k < len(line)) for k in range(wide)]
         texts = [
