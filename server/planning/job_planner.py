@@ -1,4 +1,4 @@
-"""Build a job's algorithm and its release plan, and compute the total cost of a plan."""
+"""Build a job's algorithm and its release plan."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.composition import Composition, find_lowest
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
@@ -44,19 +43,6 @@ def plan_release(
         raise JobError(str(error)) from error
     check_claim(job, claim)
     return plan_claim(job, claim, algorithm=algorithm.kind, federation=federation, run_id=run_id)
-
-
-def compute_account(spent: Composition, delta: float) -> dict[str, Any]:
-    """Return the cost of a composition at δ, as it is written for a round."""
-    epsilons = spent.compute_epsilons(delta)
-    conversion, epsilon = find_lowest(epsilons)
-    return {
-        "rho": spent.rho,
-        "epsilon": epsilons,
-        "epsilon_charged": epsilon,
-        "conversion": conversion,
-        "delta": delta,
-    }
 
 
 def scale_to_average(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:

@@ -22,7 +22,7 @@ from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, GROUP_SIZES, co
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.run_section import is_in_process
-from parley.server.planning.job_planner import compute_account, scale_to_average
+from parley.server.planning.job_planner import scale_to_average
 from parley.server.planning.run_stages import (
     RunStage,
     compute_spent_before,
@@ -142,16 +142,14 @@ def build_guarantee_summaries(
     """
     summed = [line.parties.summed for line in progress.lines]
     return tuple(
-        GuaranteeSummary(
-            **_build_common_fields(
-                plan,
-                own,
-                asked,
-                progress.spent[own.unit],
-                contributions=summed,
-                extra_guarantees=extra_guarantees,
-                assumptions=assumptions,
-            ),
+        _summarize_guarantee(
+            plan,
+            own,
+            asked,
+            progress.spent[own.unit],
+            contributions=summed,
+            extra_guarantees=extra_guarantees,
+            assumptions=assumptions,
             noise=summarize_noise(job, plan, own, engine=engine),
         )
         for own, asked in zip(plan.guarantees, job.budgets, strict=True)
@@ -166,22 +164,20 @@ def build_planned_guarantee(
     plan, noise = rounds.plan, summarize_noise(job, rounds.plan, guarantee, engine=job.run.engine)
     before = compute_spent_before(stages, stages.index(rounds))[guarantee.unit]
     event = plan.compute_event(guarantee.unit)
-    return GuaranteeSummary(
-        **_build_common_fields(
-            plan,
-            guarantee,
-            budget,
-            compute_spent_before(stages, len(stages))[guarantee.unit],
-            contributions=[plan.parties] * job.rounds,
-            extra_guarantees=[each.plan.primary for each in list_extra_stages(stages)],
-            assumptions=list_assumptions(stages, [stage.name for stage in stages]),
-        ),
+    return _summarize_guarantee(
+        plan,
+        guarantee,
+        budget,
+        compute_spent_before(stages, len(stages))[guarantee.unit],
+        contributions=[plan.parties] * job.rounds,
+        extra_guarantees=[each.plan.primary for each in list_extra_stages(stages)],
+        assumptions=list_assumptions(stages, [stage.name for stage in stages]),
         # The plan states the sensitivity elsewhere, and nothing has been drawn yet.
         noise=noise.model_copy(update={"sensitivity": None, "seeded": None}),
         description=_describe_noise(plan, guarantee),
         epsilon_by_round=tuple(
-            RoundAccount(
-                round=number, **compute_account(before.add(event, count=number), guarantee.delta)
+            RoundAccount.from_composition(
+                before.add(event, count=number), guarantee.delta, number=number
             )
             for number in _list_shown_rounds(job.rounds)
         ),
@@ -200,7 +196,7 @@ def _list_shown_rounds(rounds: int) -> list[int]:
     return sorted({1} | {rounds * part // _MAX_ROUNDS for part in range(1, _MAX_ROUNDS + 1)})
 
 
-def _build_common_fields(
+def _summarize_guarantee(
     plan: ReleasePlan,
     guarantee: Guarantee,
     budget: UnitBudget,
@@ -209,32 +205,36 @@ def _build_common_fields(
     contributions: Sequence[int],
     extra_guarantees: Sequence[Guarantee],
     assumptions: Sequence[str],
-) -> dict[str, Any]:
-    """Build the fields that a planned and a spent guarantee share."""
-    charged = compute_account(spent, guarantee.delta)
-    return {
-        "unit": guarantee.unit,
-        "neighbouring": guarantee.neighbouring,
-        "delta": guarantee.delta,
-        "accounts": build_accounts(
+    noise: NoiseSummary,
+    **planned: Any,
+) -> GuaranteeSummary:
+    """Return the summary of a guarantee, planned (with more fields) or spent."""
+    charged = RoundAccount.from_composition(spent, guarantee.delta)
+    return GuaranteeSummary(
+        unit=guarantee.unit,
+        neighbouring=guarantee.neighbouring,
+        delta=guarantee.delta,
+        accounts=build_accounts(
             plan,
             guarantee.unit,
-            epsilon=charged["epsilon_charged"],
+            epsilon=charged.epsilon_charged,
             delta=guarantee.delta,
             contributions=contributions,
             extra_guarantees=[each for each in extra_guarantees if each.unit is guarantee.unit],
         ),
-        "assumptions": select_assumptions(guarantee.unit, assumptions),
-        "calibration": guarantee.calibration,
-        "clip_norm": guarantee.clip_norm,
-        "conversion": charged["conversion"],
-        "epsilon": charged["epsilon_charged"],
-        "epsilon_budget": budget.total,
-        "delta_budget": budget.delta,
-        "rho": charged["rho"],
-        "epsilon_by_conversion": charged["epsilon"],
-        "found": compute_attacker_rates(spent),
-    }
+        assumptions=select_assumptions(guarantee.unit, assumptions),
+        calibration=guarantee.calibration,
+        clip_norm=guarantee.clip_norm,
+        conversion=charged.conversion,
+        epsilon=charged.epsilon_charged,
+        epsilon_budget=budget.total,
+        delta_budget=budget.delta,
+        rho=charged.rho,
+        epsilon_by_conversion=charged.epsilon,
+        found=compute_attacker_rates(spent),
+        noise=noise,
+        **planned,
+    )
 
 
 def compute_attacker_rates(spent: Composition) -> tuple[AttackerRate, ...]:

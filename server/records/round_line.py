@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, Field
 
+from parley.privacy.accounting.composition import Composition, find_lowest
 from parley.server.records.json_record import JsonRecord, OptionalFloat
 
 
@@ -24,6 +25,22 @@ class RoundAccount(JsonRecord):
     epsilon_charged: float
     conversion: str
     delta: float
+
+    @classmethod
+    def from_composition(
+        cls, spent: Composition, delta: float, *, number: int | None = None
+    ) -> RoundAccount:
+        """Compute the cost of the releases of `spent`, which end with round `number` of a plan."""
+        epsilons = spent.compute_epsilons(delta)
+        conversion, epsilon = find_lowest(epsilons)
+        return cls(
+            round=number,
+            rho=spent.rho,
+            epsilon=epsilons,
+            epsilon_charged=epsilon,
+            conversion=conversion,
+            delta=delta,
+        )
 
 
 class PartyCounts(JsonRecord):

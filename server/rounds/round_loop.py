@@ -27,9 +27,8 @@ from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import compute_account
 from parley.server.planning.run_stages import RunStage, compute_spent_before
-from parley.server.records.round_line import RoundLine
+from parley.server.records.round_line import RoundAccount, RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
@@ -213,7 +212,9 @@ def _build_line(
         absent=total.absent,
         stage_seconds=total.stage_seconds,
         seconds=time.perf_counter() - began,
-        guarantees=[compute_account(spent[each.unit], each.delta) for each in plan.guarantees],
+        guarantees=tuple(
+            RoundAccount.from_composition(spent[each.unit], each.delta) for each in plan.guarantees
+        ),
         **algorithm.released(state),
         simulation_only=evaluate(algorithm.model_of(state), plan.round_number),
     )

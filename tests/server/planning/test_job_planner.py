@@ -14,16 +14,16 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import (
     build_algorithm,
     build_model,
-    compute_account,
     plan_release,
     scale_to_average,
 )
+from parley.server.records.round_line import RoundAccount
 
 
 def by_round(plan, *, rounds):
     event = plan.compute_event(plan.primary.unit)
     spent = (Composition.create_empty().add(event, count=count) for count in range(1, rounds + 1))
-    return [compute_account(each, plan.primary.delta) for each in spent]
+    return [RoundAccount.from_composition(each, plan.primary.delta) for each in spent]
 
 
 def planned(*overrides, features=103, parties=100, records=500, total=None):
@@ -60,8 +60,8 @@ def test_sigma_of_the_average_is_the_specifications_but_for_the_grid(epsilon, ca
     )
     assert 0 < plan.inflation < 1e-3
     last = by_round(plan, rounds=100)[-1]
-    assert last["epsilon_charged"] <= epsilon * (1 + 1e-9)
-    assert last["epsilon"]["exact"] <= last["epsilon"]["cks20"] <= last["epsilon"]["zcdp"]
+    assert last.epsilon_charged <= epsilon * (1 + 1e-9)
+    assert last.epsilon["exact"] <= last.epsilon["cks20"] <= last.epsilon["zcdp"]
 
 
 def test_output_perturbation_has_the_papers_scale_with_tolerance_and_grid_on_top():
@@ -83,8 +83,8 @@ def test_as_printed_laplace_is_charged_what_it_costs():
         "privacy.noise=laplace-as-printed",
     )
     (line,) = by_round(plan, rounds=1)
-    assert line["epsilon"]["pure"] == pytest.approx(math.sqrt(104) * 0.5)
-    assert line["epsilon_charged"] == pytest.approx(2.16572, abs=1e-5)
+    assert line.epsilon["pure"] == pytest.approx(math.sqrt(104) * 0.5)
+    assert line.epsilon_charged == pytest.approx(2.16572, abs=1e-5)
 
 
 def test_size_weights_never_need_more_noise():
@@ -99,8 +99,8 @@ def test_every_prefix_of_the_rounds_is_within_the_budgets_share():
     table = by_round(plan, rounds=16)
     for number, line in enumerate(table, start=1):
         # √(t/T)·ε by the zCDP calibration (specification, section 2).
-        assert line["epsilon"]["zcdp"] <= math.sqrt(number / 16) * 1.0 * (1 + 1e-9)
-    assert np.all(np.diff([line["epsilon_charged"] for line in table]) > 0)
+        assert line.epsilon["zcdp"] <= math.sqrt(number / 16) * 1.0 * (1 + 1e-9)
+    assert np.all(np.diff([line.epsilon_charged for line in table]) > 0)
 
 
 def test_the_grid_and_a_whole_cohort_fit_the_ring():
