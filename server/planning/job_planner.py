@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
 from parley.server.planning.claim_planner import check_claim, plan_claim
+from parley.server.planning.noise_scale import calibrate_to_budget
 
 if TYPE_CHECKING:
     from parley.client.algorithms.held_out_counts import HeldOutCounts
@@ -82,20 +82,7 @@ def build_held_out_counts(
 
 def plan_evaluation(job: Job, counts: HeldOutCounts, *, parties: int, run_id: str) -> ReleasePlan:
     """Return the plan of the release after the rounds. Raises CalibrationError, RingTooSmall."""
-    claim = counts.claim()
-
-    def noise(sensitivity: float) -> Mechanism:
-        return calibrate(
-            law=job.noise,
-            calibration=choose_calibration(job),
-            epsilon=job.evaluation.epsilon,
-            delta=job.budgets[0].noise_delta,
-            rounds=1,
-            sensitivity=sensitivity,
-            dimension=counts.dimension,
-            cost=build_cost(job),
-        )
-
+    claim, budget = counts.claim(), replace(job.budgets[0], epsilon=job.evaluation.epsilon)
     return plan_claim(
         job,
         claim,
@@ -104,5 +91,5 @@ def plan_evaluation(job: Job, counts: HeldOutCounts, *, parties: int, run_id: st
         federation=Federation(parties=parties, min_records=1, total_records=parties, max_records=1),
         run_id=run_id,
         round_number=job.rounds + 1,
-        noise=NoiseScaling(calibration=choose_calibration(job), build=noise),
+        noise=calibrate_to_budget(job, replace(claim, releases=1), budget),
     )

@@ -94,9 +94,9 @@ def calibrate_mechanism(
     )
 
 
-def _calibrate_to_budget(job: Job, claimed: Claim, budget: UnitBudget) -> NoiseScaling:
-    """Scale the job's distribution so that all rounds cost the unit's budget, or as the claim
-    requests.
+def calibrate_to_budget(job: Job, claimed: Claim, budget: UnitBudget) -> NoiseScaling:
+    """Scale the job's distribution so that all releases of the claim cost the budget, or as the
+    claim requests.
     """
     if claimed.sums is not None:
         return _load_calibration("calibrate_sums")(job, claimed, claimed.sums, budget)
@@ -133,7 +133,7 @@ def calibrate_noise(job: Job, claimed: Claim) -> NoiseScaling:
     if claimed.objective is not None:
         after = _load_calibration("calibrate_after_objective")
         return after(claimed.objective, budget, claimed.dimension)
-    return _calibrate_to_budget(job, claimed, budget)
+    return calibrate_to_budget(job, claimed, budget)
 
 
 def _load_calibration(name: str) -> Callable[..., NoiseScaling]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from parley.client.algorithms.base import Claim, SampledSums
-from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 from parley.server.jobs.job import Job
 from parley.server.jobs.party_sampling_settings import calibrate_noise_multiplier
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
+from parley.server.planning.calibration_choice import NoiseScaling, choose_calibration
+from parley.server.planning.noise_scale import calibrate_mechanism
 
 
 def calibrate_sums(job: Job, claimed: Claim, sums: SampledSums, budget: UnitBudget) -> NoiseScaling:
@@ -33,15 +33,13 @@ def calibrate_sums(job: Job, claimed: Claim, sums: SampledSums, budget: UnitBudg
         # A record's part of a sum has length C, and Δ is `radii` times C.
         sigma = multiplier * sensitivity / claimed.neighbouring.radii
         if not sigma:
-            sigma = calibrate(
-                law="gaussian",
-                calibration=choose_calibration(job),
-                epsilon=budget.epsilon,
-                delta=budget.noise_delta,
-                rounds=job.rounds * sums.steps,
+            sigma = calibrate_mechanism(
+                job,
                 sensitivity=sensitivity,
                 dimension=claimed.dimension,
-                cost=build_cost(job),
+                budget=budget,
+                law="gaussian",
+                releases=job.rounds * sums.steps,
             ).scale
         mechanism: Mechanism = MECHANISM_CLASSES["sampled-gaussian"](
             sensitivity=sensitivity,
