@@ -28,8 +28,8 @@ from parley.secure_agg.grid_selection import choose_grid
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.calibration_choice import NoiseScaling
 from parley.server.planning.noise_scale import (
+    NoiseScaling,
     calibrate_noise,
     choose_largest_noise,
     split_into_shares,

@@ -25,8 +25,8 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.party_sampling_settings import compute_components_mu
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import load_tensors
-from parley.server.planning.calibration_choice import NoiseScaling
 from parley.server.planning.claim_planner import plan_claim
+from parley.server.planning.noise_scale import NoiseScaling
 
 _MAX_RECORDS = 2.0**24
 """Number of a party's records above which its sum is clipped, if that number is private."""

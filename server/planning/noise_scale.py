@@ -8,20 +8,56 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim
+from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
-from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
+from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.calibration_choice import NoiseScaling, build_cost, choose_calibration
 
 _FINE_BITS = 12
 _MAX_FINE_BITS = 60
+_BY_RHO = {"exact": "cks20", "as-printed": "cks20"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseScaling:
+    """How the noise of one guarantee is scaled.
+
+    Attributes:
+        build: Δ of the sum in grid units → the noise.
+    """
+
+    calibration: str
+    build: Callable[[float], Mechanism]
+
+
+def _build_cost(job: Job) -> Callable[[Mechanism], PrivacyEvent]:
+    """Return the function from a mechanism to its cost on the sum, for the job's noise point."""
+
+    def cost(mechanism: Mechanism) -> PrivacyEvent:
+        if not job.privacy.point.in_contributions:
+            return mechanism.event()
+        # Parts of a noise, or all of it from every party: the number of samplers is the same.
+        try:
+            return build_shares_event(mechanism, job.parties.count)
+        except ValueError as error:
+            raise JobError(str(error)) from error
+
+    return cost
+
+
+def choose_calibration(job: Job) -> str:
+    """Return the calibration of Gaussian noise, no lower than what the data's account charges."""
+    asked = job.privacy.calibration
+    by_rho = job.privacy.chosen_certificate is AccountCertificate.ZCDP
+    return _BY_RHO.get(asked, asked) if by_rho else asked
 
 
 def split_into_shares(
@@ -90,7 +126,7 @@ def calibrate_mechanism(
         rounds=releases or job.rounds,
         sensitivity=sensitivity,
         dimension=dimension,
-        cost=build_cost(job),
+        cost=_build_cost(job),
     )
 
 

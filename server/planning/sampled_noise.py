@@ -9,8 +9,11 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.party_sampling_settings import calibrate_noise_multiplier
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.calibration_choice import NoiseScaling, choose_calibration
-from parley.server.planning.noise_scale import calibrate_mechanism
+from parley.server.planning.noise_scale import (
+    NoiseScaling,
+    calibrate_mechanism,
+    choose_calibration,
+)
 
 
 def calibrate_sums(job: Job, claimed: Claim, sums: SampledSums, budget: UnitBudget) -> NoiseScaling:
