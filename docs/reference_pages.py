@@ -56,7 +56,9 @@ def build_job_page() -> str:
         "# Job keys",
         "A job is a TOML file of nine sections. All keys are optional. `parley run --print-job` "
         "prints the defaults with these comments. `--set section.key=value` overrides one key. "
-        "Paths are relative to the folder in which you run the command. "
+        "Relative paths in a job file are relative to that file, as in `party.toml` and in a file "
+        "of queries. Paths on the command line, in Python and in `run.out` are relative to the "
+        "folder in which you run the command. "
         "A key of another kind is refused if you change it.",
     ]
     for name, info in Job.model_fields.items():

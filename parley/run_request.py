@@ -20,7 +20,7 @@ from parley.safe_io.path_names import is_own_code
 from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import FORMS, Job
-from parley.server.jobs.job_file import load_job, parse_override
+from parley.server.jobs.job_file import load_job, locate_paths, parse_override
 from parley.server.jobs.section_base import JobError
 from parley.server.jobs.section_registry import MODELS
 from parley.simulations.data.bundled_datasets import BUNDLED
@@ -172,7 +172,9 @@ def list_set_values(job: Any) -> dict[str, dict[str, Any]]:
         return {}
     if isinstance(job, str | Path):
         load_job(job)  # with an error that names the file
-        return load_toml(Path(job))
+        tree = load_toml(Path(job))
+        locate_paths(tree, Path(job).parent)
+        return tree
     if isinstance(job, Job):
         return {
             section: values

@@ -27,6 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pydantic.fields import FieldInfo
+
 from parley.analytics.answer import Answer
 from parley.analytics.answer_output import build_file_path
 from parley.analytics.query_advice import find_batches_advice
@@ -48,7 +50,13 @@ from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.safe_io import toml_writing
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
+from parley.server.jobs.external_references import FilePath, locate_value
 from parley.server.planning.query_planner import PlannedBatch
+
+_SESSION_FIELDS = Settings.model_fields | {
+    name: FieldInfo.from_annotation(FilePath) for name in ("data", "schema")
+}
+"""Keys of `[session]`, by name with underscores."""
 
 _PRICE = {"name": "", "epsilon": None, "batch": "", "share": 1.0, "law": ""}
 """Keys of every query in addition to `where` and `by`, with their defaults."""
@@ -319,9 +327,9 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         raise QueryError(
             f"{path}: Expected out and resume on the command line, got them in the file."
         )
-    for key in ("data", "schema", "deployment"):
-        if isinstance(session.get(key), str):
-            session[key] = str(path.parent / session[key])
+    for key, info in _SESSION_FIELDS.items():
+        if key in session:
+            session[key] = locate_value(session[key], info, path.parent)
     return given, session
 
 

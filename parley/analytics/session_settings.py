@@ -10,7 +10,7 @@ from parley.analytics.answer_intervals import NO_SAMPLING_REASON
 from parley.client.queries.base import QueryError
 from parley.client.queries.query_batch import Clip, Counting
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Unit
-from parley.server.jobs.external_references import FilePath, Text
+from parley.server.jobs.external_references import FilePath, Text, WorkingPath
 
 if TYPE_CHECKING:
     PointName = str
@@ -139,7 +139,7 @@ class Settings(BaseModel):
         description="Engine of a simulation: fast (this process), or ray (Ray workers; "
         "parley[ray]).",
     )
-    ray_address: FilePath = Field(
+    ray_address: WorkingPath = Field(
         "",
         description="Engine ray: the cluster's address, 'auto' for this machine's. Empty: a local "
         "one.",

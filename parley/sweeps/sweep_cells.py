@@ -45,7 +45,14 @@ from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import check_key, load_job, parse_override, render_job
+from parley.server.jobs.job_file import (
+    check_key,
+    load_job,
+    locate_key,
+    locate_paths,
+    parse_override,
+    render_job,
+)
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE
 
@@ -122,6 +129,7 @@ def load_sweep(
         rename_keys("job", tree)
     except ValueError as error:
         raise JobError(f"{path}: {error}") from error
+    locate_paths(tree, Path(path).parent)
     for text in overrides:
         keys, value = parse_override(text)
         section, key = check_key(".".join(keys), where="--set").split(".")
@@ -130,13 +138,21 @@ def load_sweep(
         section, _, key = name.partition(".")
         tree.setdefault(section, {})[key] = value
     choose_network_algorithm(tree)
-    return build_sweep(tree, source=str(path), max_cells=max_cells)
+    return build_sweep(tree, source=str(path), folder=Path(path).parent, max_cells=max_cells)
 
 
 def build_sweep(
-    tree: Mapping[str, Any], *, source: str, max_cells: int | None = MAX_CELLS
+    tree: Mapping[str, Any],
+    *,
+    source: str,
+    folder: Path = Path(),
+    max_cells: int | None = MAX_CELLS,
 ) -> Sweep:
-    """Build the sweep from a file's tables; see `load_sweep`."""
+    """Build the sweep from a file's tables; see `load_sweep`.
+
+    Args:
+        folder: paths on the axes are relative to it; those of the job are located already.
+    """
     base = {section: content for section, content in tree.items() if section != "sweep"}
     table = tree.get("sweep")
     if not isinstance(table, Mapping):
@@ -147,7 +163,7 @@ def build_sweep(
                 f"{source}: Unknown key sweep.{key}.{_format_hint(key, _KEYS, 'sweep.')}"
             )
     load_job(values=base)
-    axes = _parse_axes(table, source)
+    axes = _parse_axes(table, source, folder)
     names = tuple(name for axis in axes for name in axis[0].values)
     rules = [_parse_rule(rule, names, source) for rule in table.get("where", [])]
     seeds = _parse_seeds(table.get("seeds", 1), source)
@@ -185,7 +201,7 @@ class _Point:
     overrides: Values
 
 
-def _parse_axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
+def _parse_axes(table: Mapping[str, Any], source: str, folder: Path) -> list[list[_Point]]:
     axes = []
     methods = _require_mapping(table.get("methods", {}), f"{source}: sweep.methods")
     if methods:
@@ -194,12 +210,13 @@ def _parse_axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
             overrides = _require_mapping(given, f"{source}: sweep.methods.{name}")
             where = f"{source}: sweep.methods.{name}"
             known = {check_key(key, where=where): value for key, value in overrides.items()}
-            points.append(_Point(values={METHOD: name}, overrides=known))
+            located = {key: locate_key(key, value, folder) for key, value in known.items()}
+            points.append(_Point(values={METHOD: name}, overrides=located))
         axes.append(points)
     for key, values in _require_mapping(table.get("grid", {}), f"{source}: sweep.grid").items():
-        axes.append(_parse_zip({key: values}, f"{source}: sweep.grid"))
+        axes.append(_parse_zip({key: values}, f"{source}: sweep.grid", folder))
     axes += [
-        _parse_zip(_require_mapping(group, f"{source}: sweep.zip"), f"{source}: sweep.zip")
+        _parse_zip(_require_mapping(group, f"{source}: sweep.zip"), f"{source}: sweep.zip", folder)
         for group in table.get("zip", [])
     ]
     seen: set[str] = set()
@@ -211,7 +228,7 @@ def _parse_axes(table: Mapping[str, Any], source: str) -> list[list[_Point]]:
     return axes
 
 
-def _parse_zip(group: Mapping[str, Any], source: str) -> list[_Point]:
+def _parse_zip(group: Mapping[str, Any], source: str, folder: Path) -> list[_Point]:
     lengths, group = set(), {check_key(key, where=source): each for key, each in group.items()}
     for key, values in group.items():
         if not isinstance(values, list) or not values:
@@ -221,7 +238,13 @@ def _parse_zip(group: Mapping[str, Any], source: str) -> list[_Point]:
         got = ", ".join(f"{len(values)} of {key}" for key, values in group.items()) or "none"
         raise JobError(f"{source}: Expected as many values of each key, got {got}.")
     points = [dict(zip(group, each, strict=True)) for each in zip(*group.values(), strict=True)]
-    return [_Point(values=point, overrides=point) for point in points]
+    return [
+        _Point(
+            values=point,
+            overrides={key: locate_key(key, value, folder) for key, value in point.items()},
+        )
+        for point in points
+    ]
 
 
 def _parse_rule(rule: Any, names: tuple[str, ...], source: str) -> Values:

@@ -219,7 +219,11 @@ def _find_same_data(
     first = next(iter(known.values()))
     # The same file under another name is refused: it is a mistake, and the first name is right.
     if name != requested.name and requested.fingerprint == first.budget.fingerprint:
-        _raise_conflict(first, requested)
+        _raise_conflict(
+            first,
+            requested,
+            f" The data are the same: keep their first name, privacy.dataset = {name!r}.",
+        )
     return known
 
 

@@ -30,6 +30,7 @@ from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml, parse_toml
 from parley.safe_io.toml_writing import format_toml_value
+from parley.server.jobs.external_references import locate_value
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section_base import JobError
 
@@ -48,21 +49,15 @@ def load_job(
 ) -> Job:
     """Read a job: defaults, then the file, then `values` (nested), then `key=value` overrides.
 
-    With `stored`, Parley wrote the file: old names of keys are read for the whole major version.
-    Raises JobError.
+    Relative paths in the file are relative to its folder, others to the working directory. With
+    `stored`, Parley wrote the file: its paths stay, and old names of keys are read for the whole
+    major version. Raises JobError.
     """
-    tree: dict[str, Any] = {}
-    if path is not None:
-        try:
-            tree = load_toml(Path(path))
-        except OSError as error:
-            raise JobError(f"Cannot read job file {path}: {describe_cause(error)}.") from error
-        except tomllib.TOMLDecodeError as error:
-            raise JobError(f"{path} is not TOML: {error}.{_TABLE_HINT}") from error
-        if "columns" in tree:
-            raise JobError(f"{path} is a schema, not a job. Use --set data.schema={path}.")
+    tree = {} if path is None else _read_job_file(Path(path))
     try:  # before overrides, whose names win: an old name in the file may have its new one there
         rename_keys("job", tree, stored=stored)
+        if path is not None and not stored:
+            locate_paths(tree, Path(path).parent)
         given = {section: dict(content) for section, content in (values or {}).items()}
         rename_keys("job", given, stored=stored)
     except ValueError as error:
@@ -86,6 +81,46 @@ def load_job(
         return Job.model_validate(tree)
     except ValidationError as error:
         raise JobError(_explain(error)) from error
+
+
+def _read_job_file(path: Path) -> dict[str, Any]:
+    try:
+        tree = load_toml(path)
+    except OSError as error:
+        raise JobError(f"Cannot read job file {path}: {describe_cause(error)}.") from error
+    except tomllib.TOMLDecodeError as error:
+        raise JobError(f"{path} is not TOML: {error}.{_TABLE_HINT}") from error
+    if "columns" in tree:
+        raise JobError(f"{path} is a schema, not a job. Use --set data.schema={path}.")
+    return tree
+
+
+def locate_paths(tree: dict[str, Any], folder: Path) -> None:
+    """Write the relative paths of a job file below its folder, in place."""
+    for section, values in tree.items():
+        if isinstance(values, dict):
+            for key, value in values.items():
+                if info := _find_key(section, key, values):
+                    values[key] = locate_value(value, info, folder)
+
+
+def locate_key(name: str, value: Any, folder: Path) -> Any:
+    """Return the value of a dotted key, with its relative paths below `folder`."""
+    section, _, key = name.partition(".")
+    info = _list_keys().get(section, {}).get(key)
+    return value if info is None else locate_value(value, info, folder)
+
+
+def _find_key(section: str, key: str, values: Mapping[str, Any]) -> FieldInfo | None:
+    """Return a key of a section by its name in a file; None if it has none. Only a form that the
+    section names is imported if the key is in it.
+    """
+    if section not in FORMS:
+        return _list_own_keys(Job()).get(section, {}).get(key)
+    forms = FORMS[section]
+    own = forms.forms[forms.find_kind(values) or forms.default].model_fields
+    found = next((info for name, info in own.items() if (info.alias or name) == key), None)
+    return found or forms.list_keys().get(key)
 
 
 def _find_model_kind(tree: Mapping[str, Any]) -> str:

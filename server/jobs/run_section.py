@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from parley.server.jobs.external_references import FilePath, Text
+from parley.server.jobs.external_references import FilePath, Text, WorkingPath
 from parley.server.jobs.section_base import Auto, JobSection
 
 
@@ -47,8 +47,9 @@ class RunSection(JobSection):
     one.
     """
 
-    out: FilePath = "runs"
-    """Folder for new run folders."""
+    out: WorkingPath = "runs"
+    """Folder for new run folders; a relative one is below the folder in which you run the command.
+    """
 
     faults: Text = ""
     """Simulated faults, e.g. 'drop:0.2' (fraction lost each round at any stage), 'decline:0.1',
@@ -83,7 +84,7 @@ class RunSection(JobSection):
     in the folder 'prepared' of run.out.
     """
 
-    ray_address: FilePath = ""
+    ray_address: WorkingPath = ""
     """Engine ray: the cluster; 'auto' for the one that this machine is part of. Empty: workers only
     on this machine.
     """

@@ -30,8 +30,9 @@ from parley.safe_io.file_reading import read_lines, read_text
 from parley.safe_io.file_writing import append_to_file, write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause, describe_error
-from parley.safe_io.path_names import get_public_name, resolve_path
+from parley.safe_io.path_names import get_public_name
 from parley.safe_io.toml_reading import load_toml
+from parley.server.jobs.external_references import locate_section
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import MODEL_FILE, encode_model
@@ -162,7 +163,7 @@ class RunFolder(WorkFolder):
 
     def save_job(self, job: Job) -> None:
         """Save the job with the numbers that its rule chose, for a resumed run."""
-        self._write("job.toml", render_run_job(job))
+        self._write("job.toml", render_run_job(resolve_paths(job)))
 
     def mark_begun(self) -> None:
         """Mark the folder as one that can be resumed; call it once its ledger exists.
@@ -399,28 +400,16 @@ def locate_ledger(folder: Path, job: Job, *, given: str | None = None) -> str | 
 
 
 def resolve_paths(job: Job) -> Job:
-    """Return the job with absolute file paths, for resuming from another working directory."""
-    for section in ("model", "algorithm"):
-        part = getattr(job, section)
-        own = {
-            name: resolve_path(getattr(part, name), Path.cwd())
-            for name in ("kind", "features", "loss", "initial")
-            if hasattr(part, name)
-        }
-        if components := getattr(part, "components_file", ""):
-            own["pca_file"] = str(Path(components).resolve())
-        job = job.model_copy(update={section: part.model_copy(update=own)})
-    tested = {
-        name: str(Path(given).resolve())
-        for name in ("test_source", "test_schema")
-        if (given := getattr(job.data, name))
-    }
-    job = job.model_copy(update={"data": job.data.model_copy(update=tested)})
-    ledger = job.privacy.ledger
-    if not ledger or "://" in ledger:
-        return job
-    privacy = job.privacy.model_copy(update={"ledger": str(Path(ledger).resolve())})
-    return job.model_copy(update={"privacy": privacy})
+    """Return the job with absolute file paths, for resuming from another working directory.
+
+    The data keep their name in the ledger, which the job may take from their path.
+    """
+    folder = Path.cwd()
+    sections = {name: locate_section(getattr(job, name), folder) for name in Job.model_fields}
+    if sections["data"] != job.data and not job.privacy.dataset:
+        named = {"dataset": job.data.name}
+        sections["privacy"] = sections["privacy"].model_copy(update=named)
+    return job.model_copy(update=sections)
 
 
 def _dump(line: RoundLine) -> str:

@@ -18,12 +18,13 @@ from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.schema_inference.draft import infer_schema
 from parley.privacy.privacy_warning import PrivacyWarning
+from parley.server.jobs.external_references import MEMORY
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import MODEL_BY_LABEL_KEY, load_job
 from parley.server.jobs.parties_and_data import DataSection
 from parley.server.jobs.section_base import JobError
 from parley.server.jobs.unused_keys import check_unused_keys
-from parley.simulations.data.record_reading import MEMORY, InMemoryData
+from parley.simulations.data.record_reading import InMemoryData
 
 
 def adapt_job_to_memory(job: Job, given: InMemoryData) -> Job:

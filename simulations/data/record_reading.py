@@ -21,6 +21,7 @@ from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.records import Records, build_records, join_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.safe_io.plugin_table import load_attribute
+from parley.server.jobs.external_references import MEMORY
 from parley.server.jobs.job import Job
 from parley.server.jobs.parties_and_data import DataSection
 from parley.server.jobs.section_base import JobError
@@ -44,9 +45,6 @@ _PARSE = "parley.client.data.formatted_file:parse_file_table"
 _READ = "parley.client.data.record_reading:read_records"
 _STORAGE = "parley.client.data.sparse_rows:RowStorage"
 """Imported only for a source that is not bundled, or a list of files."""
-
-MEMORY = ("memory", "memory-*")
-"""`data.source` of a job with data in memory: one table, and one per party."""
 
 
 @dataclass(frozen=True, kw_only=True)

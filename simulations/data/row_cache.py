@@ -22,11 +22,11 @@ from pathlib import Path
 from parley.client.data.party_block import PartyBlock
 from parley.safe_io.file_writing import is_draft
 from parley.safe_io.os_errors import describe_cause
+from parley.server.jobs.external_references import MEMORY
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.prepared_data import FILES, PreparedData, compute_data_key
 from parley.simulations.data.public_shape import MIB, check_memory_limit, get_memory_limit_mib
-from parley.simulations.data.record_reading import MEMORY
 
 _ROWS = 5
 """Version; raise it if the same records give other rows, or are stored differently."""

@@ -1,5 +1,7 @@
 """A key that has no effect with the job's others is refused, with what it needs."""
 
+from pathlib import Path
+
 import pytest
 
 from parley.server.jobs.job_file import load_job, render_job
@@ -58,9 +60,10 @@ def test_a_key_with_its_need_is_accepted_and_a_printed_job_is_the_same(overrides
     assert load_job(tmp_path / "job.toml") == job
 
 
-def test_a_schema_without_a_source_names_no_bundled_data(tmp_path):
+def test_a_schema_without_a_source_names_no_bundled_data(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # paths of a file are relative to it
     job = load_job(overrides=["data.schema=s.toml"])
     assert job.data.source == ""
-    (tmp_path / "job.toml").write_text(render_job(job))
-    assert load_job(tmp_path / "job.toml") == job
+    Path("job.toml").write_text(render_job(job))
+    assert load_job("job.toml") == job
     assert load_job().data.source == "breast-cancer"
