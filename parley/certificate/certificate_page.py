@@ -6,10 +6,16 @@ The page shows the facts of `certificate.json`. It is not signed itself, and say
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from pathlib import Path
 
-from parley.certificate.certificate_statement import CertificateStatement, CertifiedGuarantee
+from parley.certificate.certificate_statement import (
+    CertificateStatement,
+    CertifiedGuarantee,
+    ComputedWork,
+)
 from parley.certificate.verification import verify_certificate
+from parley.client.algorithms.registry import get_title
 from parley.presentation.document import (
     Code,
     Document,
@@ -23,9 +29,13 @@ from parley.presentation.document import (
 from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.run_section import is_in_process
+from parley.server.jobs.section_registry import MODELS
 from parley.server.statements import attacker_text, guarantee_text
 from parley.server.statements.guarantee_text import Fact
 from parley.server.statements.number_format import format_epsilon
+
+_MAX_COLUMN_TEXT = 240
+"""Length of the names of columns on the page, which is one sheet."""
 
 
 def build_certificate_document(certificate: Path) -> Document:
@@ -52,6 +62,7 @@ def build_certificate_document(certificate: Path) -> Document:
         + (" of a simulation" if is_in_process(facts.engine) else ""),
         lede=_describe_run(facts),
         sections=[
+            _build_work_section(facts),
             *map(_build_guarantee_section, facts.guarantees),
             build_section(
                 "What the certificate cannot show",
@@ -72,16 +83,61 @@ def build_certificate_document(certificate: Path) -> Document:
     )
 
 
-def _describe_run(facts: CertificateStatement) -> str:
-    """Return what was computed and where, in two sentences."""
-    parties = f"{facts.parties} {format_noun(facts.parties, 'party')}"
+def _build_work_section(facts: CertificateStatement) -> Section:
+    """Return what was computed, in the schema's names."""
     rounds = f"{facts.rounds_done} of {facts.rounds} {format_noun(facts.rounds, 'round')}"
+    stated = [Fact("Algorithm", f"{get_title(facts.algorithm)}, {rounds}")]
+    if (work := facts.work) is not None:
+        title = MODELS[work.model].title if work.model in MODELS else work.model
+        stated = [
+            Fact("Model", f"{title}, predicts {work.label}" if work.label else title),
+            Fact("Computed from", _format_columns(work)),
+            *stated,
+            Fact("Released", format_period(work)),
+        ]
+    return build_section("What was computed", Facts(stated))
+
+
+def format_period(work: ComputedWork) -> str:
+    """Return when the run released, to the minute.
+
+    >>> times = {"first_release": "2026-11-27T08:05:32+00:00"}
+    >>> format_period(ComputedWork(model="", last_release="2026-11-28T09:00:00+00:00", **times))
+    '2026-11-27 08:05 to 2026-11-28 09:00 UTC'
+    """
+    first, last = (
+        datetime.fromisoformat(each).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+        for each in (work.first_release, work.last_release)
+    )
+    return f"{first} UTC" if first == last else f"{first} to {last} UTC"
+
+
+def _format_columns(work: ComputedWork) -> str:
+    if work.columns is None:
+        return "columns that this run's server does not know: each party has the schema"
+    shown, used = [], 0
+    for name in work.columns:
+        used += len(name) + 2
+        if used > _MAX_COLUMN_TEXT:
+            break
+        shown.append(name)
+    count = work.column_count or 0
+    columns = f"{count:,} {format_noun(count, 'column')}"
+    if not shown:
+        return columns
+    rest = f" and {count - len(shown):,} more" if count > len(shown) else ""
+    return f"{columns}: {', '.join(shown)}{rest}"
+
+
+def _describe_run(facts: CertificateStatement) -> str:
+    """Return who computed and where, in two sentences."""
+    parties = f"{facts.parties} {format_noun(facts.parties, 'party')}"
     place = (
         "This was a simulation: one process held all records"
         if is_in_process(facts.engine)
         else "Each party kept its records on its own machine"
     )
-    return f"{parties} trained one model by {facts.algorithm}, {rounds}. {place}."
+    return f"{parties} trained one model. {place}."
 
 
 def _list_limits(facts: CertificateStatement) -> list[str]:

@@ -5,7 +5,7 @@
 The statement binds the digests of model and job, and the head of the ledger's chain. For each unit
 of privacy it binds the composition of all entries with ε at δ. The file has exactly one valid text.
 The reader renders it again and compares every byte, so no byte can be changed, not even a space. No
-data, path or party is named in it.
+value of a record, no path and no party is named in it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from parley.server.records.run_summary import LedgerHead
 
 _TAG = b"parley-certificate-1\x00"
 _MAX_BYTES = 1 << 22
+MAX_NAMED = 1000
+"""Maximum number of columns that a certificate names."""
 
 
 class CertificateError(ValueError):
@@ -64,10 +66,31 @@ class CertifiedGuarantee(JsonRecord):
         return self.adversary.words
 
 
+class ComputedWork(JsonRecord):
+    """What a run computed, in names of its public schema. It holds no value of a record.
+
+    Attributes:
+        model: kind of the model, or the name of the user's own.
+        label: column that the model predicts; None if it predicts none, or no schema is known.
+        columns: names of the columns that are read, without the label; the first `MAX_NAMED` of
+            `column_count`. None if the run folder has no schema, as a server's has not.
+        first_release, last_release: UTC, ISO 8601; the times in the ledger at which the run's first
+            entry was reserved and its last one settled.
+    """
+
+    model: str
+    label: str | None = None
+    columns: tuple[str, ...] | None = None
+    column_count: int | None = Field(None, ge=0)
+    first_release: str
+    last_release: str
+
+
 class CertificateStatement(JsonRecord):
     """The certified facts of a run.
 
     Attributes:
+        work: What was computed; None in certificates from before it was stated.
         engine: Engine of the run; "fast" and "flower" are simulations in one place.
         rounds_done: Rounds done, out of `rounds`; `status` is how the run ended.
     """
@@ -85,6 +108,7 @@ class CertificateStatement(JsonRecord):
     model_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     job_sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
     ledger_head: LedgerHead
+    work: ComputedWork | None = None
     guarantees: tuple[CertifiedGuarantee, ...] = Field(min_length=1)
 
     def encode_message(self) -> bytes:

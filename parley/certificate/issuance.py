@@ -5,16 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from parley.certificate.certificate_statement import (
+    MAX_NAMED,
     CertificateError,
     CertificateStatement,
     CertifiedGuarantee,
+    ComputedWork,
     SignedCertificate,
     sign_statement,
 )
+from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
@@ -22,6 +26,7 @@ from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.safe_io.file_reading import MAX_MODEL_BYTES, open_regular_file
+from parley.safe_io.path_names import get_public_name
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.guarantees import compute_attacker_rates
 from parley.server.records.run_folder import RunFolder, locate_ledger
@@ -67,13 +72,23 @@ def compute_file_digest(path: Path) -> str:
         raise CertificateError(f"Expected {path.name} in {path.parent}, got none.") from error
 
 
-def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> dict[Unit, Composition]:
-    """Return a run's charges per unit, from an intact ledger that contains the head.
+@dataclass(frozen=True, kw_only=True)
+class RecordedCharges:
+    """A run's charges per unit, and the times of its first and its last entry."""
+
+    spent: dict[Unit, Composition]
+    first: str
+    last: str
+
+
+def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> RecordedCharges:
+    """Return a run's charges, from an intact ledger that contains the head.
 
     Raises:
         CertificateError: the ledger is not intact.
     """
     spent: dict[Unit, Composition] = {}
+    times: list[str] = []
     with Ledger.open(ledger_path, create=False, read_only=True) as ledger:
         if problems := ledger.verify(anchor=ChainHead(records=head.records, hash=head.hash)):
             raise CertificateError(f"Expected a valid ledger for {run_id}, got: {problems[0]}")
@@ -82,7 +97,26 @@ def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> dict
             if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
                 unit = recorded.entry.key.unit
                 spent[unit] = spent.get(unit, Composition.create_empty()).add(recorded.entry.event)
-    return spent
+                times += [recorded.reserved_at, recorded.settled_at or recorded.reserved_at]
+    # Times of ISO 8601 in UTC are in order as texts.
+    return RecordedCharges(spent=spent, first=min(times, default=""), last=max(times, default=""))
+
+
+def describe_work(folder: RunFolder, summary: RunSummary, charges: RecordedCharges) -> ComputedWork:
+    """Return what a run computed, from its folder and its ledger."""
+    schema = Schema.from_toml(folder.schema) if folder.schema else None
+    return ComputedWork(
+        model=get_public_name(summary.model),
+        label=next(iter(schema.labels), None) if schema else None,
+        columns=tuple(schema.features)[:MAX_NAMED] if schema else None,
+        column_count=len(schema.features) if schema else None,
+        first_release=_cut_to_seconds(charges.first),
+        last_release=_cut_to_seconds(charges.last),
+    )
+
+
+def _cut_to_seconds(time: str) -> str:
+    return datetime.fromisoformat(time).isoformat(timespec="seconds")
 
 
 def issue_certificate(run: Path, private: bytes, *, ledger: str | None = None) -> SignedCertificate:
@@ -109,7 +143,9 @@ def build_statement(run: Path, *, ledger: str | None = None) -> CertificateState
             "Expected noise from the operating system's entropy, got seeded noise. It protects no "
             "one, so there is nothing to certify."
         )
-    spent = load_charges(locate_ledger(run, job, given=ledger), folder.run_id, summary.ledger_head)
+    charges = load_charges(
+        locate_ledger(run, job, given=ledger), folder.run_id, summary.ledger_head
+    )
     return CertificateStatement(
         issued=datetime.now(UTC).isoformat(timespec="seconds"),
         parley_version=__version__,
@@ -123,7 +159,8 @@ def build_statement(run: Path, *, ledger: str | None = None) -> CertificateState
         model_sha256=compute_file_digest(run / "model.safetensors"),
         job_sha256=compute_file_digest(run / "job.toml"),
         ledger_head=summary.ledger_head,
-        guarantees=tuple(_build_guarantee(summary, of, spent) for of in summary.guarantees),
+        guarantees=tuple(_build_guarantee(summary, of, charges.spent) for of in summary.guarantees),
+        work=describe_work(folder, summary, charges),
     )
 
 

@@ -15,7 +15,7 @@ from parley.certificate.certificate_statement import (
     SignedCertificate,
     parse_certificate,
 )
-from parley.certificate.issuance import compute_file_digest, load_charges
+from parley.certificate.issuance import compute_file_digest, describe_work, load_charges
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.accounting.tradeoff import GROUP_SIZES
@@ -23,6 +23,7 @@ from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.os_errors import describe_cause
 from parley.server.records.guarantees import compute_attacker_rates
 from parley.server.records.run_folder import RunFolder, locate_ledger
+from parley.server.records.run_reader import read_summary
 from parley.server.statements import attacker_text, guarantee_text
 
 _RELATIVE_TOLERANCE = 1e-9
@@ -78,7 +79,8 @@ def verify_certificate(
     if run is None:
         open_.append(
             f"that a model is the certified one (SHA-256 {facts.model_sha256}), its job "
-            f"({facts.job_sha256}), and its ledger: name the run's folder (--run)"
+            f"({facts.job_sha256}), its ledger, and that this was computed: name the run's folder "
+            "(--run)"
         )
     else:
         held += _check_run_folder(file, certificate, run, ledger)
@@ -155,7 +157,7 @@ def _check_run_folder(
     file: Path, certificate: SignedCertificate, run: Path, ledger_path: str | None
 ) -> list[str]:
     """Compare model, job and ledger of a run's folder with the certificate."""
-    facts, (_, job) = certificate.statement, RunFolder.open(run)
+    facts, (folder, job) = certificate.statement, RunFolder.open(run)
     for name, expected in (
         ("model.safetensors", facts.model_sha256),
         ("job.toml", facts.job_sha256),
@@ -164,13 +166,21 @@ def _check_run_folder(
             raise CertificateError(
                 f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
             )
-    spent = load_charges(
+    charges = load_charges(
         locate_ledger(run, job, given=ledger_path), facts.run_id, facts.ledger_head
     )
     stated = {of.unit: of.spent for of in facts.guarantees}
-    if {unit: own.to_json() for unit, own in spent.items()} != stated:
+    if {unit: own.to_json() for unit, own in charges.spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")
-    return [
+    held = [
         "model and job are the certified ones",
         "the ledger contains the head and these entries",
     ]
+    summary = read_summary(run)
+    if facts.work is None or summary is None:
+        return held
+    if describe_work(folder, summary, charges) != facts.work:
+        raise CertificateError(
+            f"{file}: Expected the certified model, label, columns and times in {run}, got others."
+        )
+    return [*held, "the run's folder and ledger have the certified model, columns and times"]

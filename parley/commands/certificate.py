@@ -60,10 +60,10 @@ def issue_run_certificate(
 ) -> None:
     """Write a signed statement that binds model, job, ledger head and accounts of a run.
 
-    It states ε, δ, unit, relation and adversary. It contains the charged entries, so others can
-    compute ε again. It names no data, path or party. If the schema is a draft that was not
-    reviewed, it names the file that the draft was read from. An HTML page with the same facts is
-    written next to it.
+    It states what was computed, ε, δ, unit, relation and adversary. It contains the charged
+    entries, so others can compute ε again. It names columns, but no data set, path or party. If
+    the schema is a draft that was not reviewed, it names the file that the draft was read from. An
+    HTML page with the same facts is written next to it.
     """
     certificate, target, page = write_certificate(run, out, key=key, ledger=ledger)
     typer.echo(f"{target}, signed by key {certificate.signer}")

@@ -12,6 +12,7 @@ import pytest
 
 import parley
 from parley.certificate.certificate_files import write_certificate
+from parley.certificate.certificate_page import build_certificate_document
 from parley.certificate.certificate_statement import (
     CertificateError,
     SignedCertificate,
@@ -21,6 +22,7 @@ from parley.certificate.certificate_statement import (
 from parley.certificate.issuance import issue_certificate, load_charges, load_signing_key
 from parley.certificate.verification import verify_certificate
 from parley.cli import app
+from parley.presentation.html_renderer import render_html
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
@@ -65,7 +67,7 @@ def test_it_says_what_the_run_was_charged_and_the_entries_come_to_it(run, file):
     assert "model and job are the certified ones" in text
     assert [row.members for row in of.found] == [1, 2, 5, 10]
     assert f"recognises one record in at most {format_percent(of.found[0].rate)}" in text
-    assert len(verdict.confirmed) == 5
+    assert len(verdict.confirmed) == 6
     assert of.colluders == result.summary.primary.noise.shares.colluders == 1
     assert "against the server and the parties that may collude with it (at most 1)" in text
     offline = verify_certificate(file)
@@ -170,7 +172,7 @@ def test_the_commands_issue_and_verify(run, tmp_path, capsys):
     command = ["certificate", "verify", str(out), "--signer", signer, "--run", str(folder)]
     app(command, standalone_mode=False)
     shown = capsys.readouterr().out
-    assert shown.count("✓") == 5
+    assert shown.count("✓") == 6
     assert "? not checked: that these entries are all" in shown
     with pytest.raises(CertificateError, match="exists already"):
         app(["certificate", str(folder), "--out", str(out)], standalone_mode=False)
@@ -202,7 +204,7 @@ def test_an_index_that_leaves_entries_out_hides_none_of_them(run, tmp_path):
         assert len(ledger.list_entries(certificate.statement.run_id)) < 3
     statement = certificate.statement
     place = folder / "ledger.sqlite"
-    (spent,) = load_charges(place, statement.run_id, statement.ledger_head).values()
+    (spent,) = load_charges(place, statement.run_id, statement.ledger_head).spent.values()
     assert spent.releases == 3
 
 
@@ -217,6 +219,80 @@ def test_a_run_in_python_writes_its_certificate_and_its_page(tmp_path) -> None:
     with pytest.raises(CertificateError, match="exists already"):
         run.certificate(tmp_path / "approved.json", key=key)
     assert run.certificate(key=key) == run.folder / "certificate.json"
+
+
+SCHEMA = """
+[columns.age]
+kind = "numeric"
+range = [0, 120]
+[columns.ward]
+kind = "categorical"
+categories = ["hidden-ward", "other-ward"]
+[columns.bed]
+kind = "ignore"
+[columns.sick]
+kind = "label"
+positive = "hidden-yes"
+negative = "hidden-no"
+"""
+
+
+@pytest.fixture(scope="module")
+def ward_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ward")
+    rows = [
+        f"{age},{('hidden', 'other')[age % 2]}-ward,{age},hidden-{'yes' if age > 50 else 'no'}"
+        for age in range(100)
+    ]
+    (folder / "hidden-file.csv").write_text("\n".join(["age,ward,bed,sick", *rows]))
+    (folder / "s.toml").write_text(SCHEMA)
+    data = {"data.source": str(folder / "hidden-file.csv"), "data.schema": str(folder / "s.toml")}
+    return parley.run(KEYS | data, out=folder / "run").folder
+
+
+def test_it_states_what_was_computed_in_names_and_no_value(ward_run) -> None:
+    certificate = issue_certificate(ward_run, KEY)
+    work = certificate.statement.work
+    assert (work.model, work.label, work.columns) == ("logistic", "sick", ("age", "ward"))
+    assert work.column_count == 2
+    with Ledger.open(ward_run / "ledger.sqlite", read_only=True) as ledger:
+        entries = ledger.list_entries()
+    assert work.first_release[:19] == entries[0].reserved_at[:19]
+    assert work.last_release[:19] == entries[-1].settled_at[:19]
+    assert "hidden" not in certificate.to_text()
+    # The names are checked against the folder: another schema is another statement.
+    changed = certificate.statement.with_fields(work=work.with_fields(label="age"))
+    path = ward_run.parent / "changed.json"
+    path.write_text(sign_statement(changed, KEY).to_text())
+    with pytest.raises(CertificateError, match="Expected the certified model, label, columns"):
+        verify_certificate(path, run=ward_run)
+
+
+def test_a_certificate_without_what_was_computed_stays_valid(ward_run) -> None:
+    older = issue_certificate(ward_run, KEY).statement.with_fields(work=None)
+    path = ward_run.parent / "older.json"
+    path.write_text(sign_statement(older, KEY).to_text())
+    assert '"work"' not in path.read_text()
+    assert len(verify_certificate(path, run=ward_run).confirmed) == 5
+    page = render_html(build_certificate_document(path))
+    assert "gradient perturbation, 3 of 3 rounds" in page
+    assert "Computed from" not in page
+
+
+def test_its_page_names_what_was_computed_and_cuts_a_long_list(ward_run) -> None:
+    statement = issue_certificate(ward_run, KEY).statement
+    names = tuple(f"column_{at}" for at in range(1000))
+    many = statement.work.with_fields(columns=names, column_count=2000)
+    path = ward_run.parent / "many.json"
+    for work, shown in (
+        (statement.work, "2 columns: age, ward<"),
+        (many, "2,000 columns: column_0, column_1, "),
+    ):
+        path.write_text(sign_statement(statement.with_fields(work=work), KEY).to_text())
+        page = render_html(build_certificate_document(path))
+        assert shown in page
+        assert "logistic regression, predicts sick" in page
+    assert re.search(r"column_\d+ and 1,9\d\d more", page)
 
 
 def test_a_certificate_and_its_page_never_have_one_name(run, tmp_path) -> None:
