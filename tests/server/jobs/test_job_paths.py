@@ -6,6 +6,7 @@ import pytest
 
 import parley
 from parley.analytics.query_file import load_session_keys
+from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder, resolve_paths
@@ -134,9 +135,10 @@ def test_a_query_file_locates_its_ledger_too(clinic):
 def test_the_same_data_under_another_name_are_refused_with_a_remedy_that_works(clinic, monkeypatch):
     parley.run(clinic / "job.toml", out="first")
     monkeypatch.chdir(clinic)
-    with pytest.raises(ValueError, match=r"privacy\.dataset = 'clinic/patients\.csv'"):
+    with pytest.raises(LedgerConflict, match=r"privacy\.dataset = 'clinic/patients\.csv'"):
         parley.run("job.toml", out="second")
-    again = parley.run("job.toml", job={"privacy.dataset": "clinic/patients.csv"}, out="second")
+    named = load_job("job.toml", overrides=["privacy.dataset=clinic/patients.csv"])
+    again = parley.run(named, out="second")
     assert again.epsilon <= 1
 
 
