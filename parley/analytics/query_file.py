@@ -48,6 +48,7 @@ from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.safe_io import toml_writing
+from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.external_references import FilePath, locate_value
@@ -413,11 +414,12 @@ def build_example_file() -> str:
     """Return an example file with every setting and every query, and comments."""
     lines = ["[session]", 'data = "party-*.csv"  # one file per party', 'schema = "schema.toml"']
     lines += ["epsilon = 1.0  # total budget of these data in this ledger, over all sessions"]
+    descriptions = describe_fields(Settings)
     for name, info in Settings.model_fields.items():
         if name == "epsilon":
             continue
         value = "" if info.default is None else toml_writing.format_toml_value(info.default)
-        lines.append(f"# {info.alias or name} = {value}  # {info.description}")
+        lines.append(f"# {info.alias or name} = {value}  # {descriptions[name]}")
     for kind in QUERIES.values():
         lines += ["", "# [[query]]", f'# query = "{kind.kind}"']
         for name, default in _list_keys(kind).items():

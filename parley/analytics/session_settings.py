@@ -33,127 +33,100 @@ class Settings(BaseModel):
         populate_by_name=True,
     )
 
-    epsilon: float = Field(
-        gt=0,
-        allow_inf_nan=False,
-        strict=True,
-        description="Total budget, over all queries ever asked of these data.",
-    )
-    delta: float = Field(0.0, ge=0, lt=1, strict=True, description="δ at which ε is stated.")
-    neighbouring: Literal["replace-one", "add-or-remove-one"] = Field(
-        "replace-one",
-        description="Difference between neighbouring data sets: one record is replaced, or added "
-        "or removed.",
-    )
-    unit: Literal["record", "person", "party"] = Field(
-        "record",
-        description="What the noise protects: a record; all records of a person in one party; all "
-        "that a party holds.",
-    )
-    id: Text = Field(
-        "",
-        description="With unit person: the column that identifies a record's person, of kind "
-        "ignore in the schema. Real parties name their own.",
-    )
-    records_per_id: int | None = Field(
-        None,
-        ge=1,
-        le=2**31,
-        strict=True,
-        description="With unit person: maximum records of a person in one party that count; real "
-        "parties must use the same.",
-    )
-    records_per_party: int | None = Field(
-        None,
-        ge=1,
-        le=2**31,
-        strict=True,
-        description="With unit party: maximum records for which a party counts; about the usual "
-        "party size has the least error.",
-    )
-    parties: int | None = Field(
-        None, ge=1, strict=True, description="Number of parties, if one file is split among them."
-    )
-    min_survivors: int | None = Field(
-        None,
-        ge=1,
-        strict=True,
-        description="Minimum number of parties in a sum; default 2/3. It is raised above half of "
-        "the parties plus the colluders.",
-    )
-    corrupt: int | None = Field(
-        None, ge=0, strict=True, description="Parties that may collude with the server."
-    )
-    noise_point: PointName | None = Field(
-        None,
-        description="Who adds the noise: the server, or each party a share of it. Default: share "
-        "with real parties, server in a simulation.",
-    )
-    masked: bool = Field(
-        False, strict=True, description="Run the masked protocol in full (slower, same bits)."
-    )
-    law: Literal["auto", "laplace", "gaussian"] = Field(
-        "auto",
-        description="Noise distribution; auto: the one with less error. Gaussian needs δ > 0.",
-    )
-    simultaneous: bool = Field(
-        False, strict=True, description="Intervals hold for all cells of an answer at once."
-    )
-    sampling: bool = Field(
-        False,
-        strict=True,
-        description="Intervals also cover sampling error, if the query supports it.",
-    )
-    most_records: int = Field(
-        2**24,
-        ge=1,
-        strict=True,
-        description="With add-or-remove-one: a party's sum is clipped to the range of this many "
-        "records.",
-    )
-    certificate: Literal["auto", "pure", "gaussian", "zcdp"] = Field(
-        "auto",
-        description="How the data's account adds up releases, fixed when it is opened "
-        "(docs/budgets.md). gaussian: Σμ²; zcdp: Σρ; pure: Σε. auto: pure at delta 0; else "
-        "gaussian with law gaussian, and zcdp with any other.",
-    )
-    reserved_delta: float | None = Field(
-        None,
-        ge=0,
-        lt=1,
-        strict=True,
-        description="Part of delta reserved for the noise samplers and for subsampled training, "
-        "fixed when the account is opened; default delta/100.",
-    )
-    ledger: FilePath = Field(
-        "", description="A shared ledger, as path or URL; default: the session's own."
-    )
-    dataset: Text = Field(
-        "", description="Name of the data in the ledger; with real parties, their name for it."
-    )
-    deployment: FilePath = Field(
-        "", description="Instead of data: the folder of a server whose parties are asked."
-    )
-    engine: Literal["fast", "ray"] = Field(
-        "fast",
-        description="Engine of a simulation: fast (this process), or ray (Ray workers; "
-        "parley[ray]).",
-    )
-    ray_address: WorkingPath = Field(
-        "",
-        description="Engine ray: the cluster's address, 'auto' for this machine's. Empty: a local "
-        "one.",
-    )
-    workers: int = Field(
-        0, ge=0, strict=True, description="Engine ray: number of workers; 0: one per core."
-    )
-    seed: int | None = Field(
-        None,
-        ge=0,
-        strict=True,
-        description="Seed of the noise: repeatable, without any protection.",
-    )
-    faults: Text = Field("", description="Parties that drop out, in the format of run.faults.")
+    epsilon: float = Field(gt=0, allow_inf_nan=False, strict=True)
+    """Total budget, over all queries ever asked of these data."""
+
+    delta: float = Field(0.0, ge=0, lt=1, strict=True)
+    """δ at which ε is stated."""
+
+    neighbouring: Literal["replace-one", "add-or-remove-one"] = "replace-one"
+    """Difference between neighbouring data sets: one record is replaced, or added or removed."""
+
+    unit: Literal["record", "person", "party"] = "record"
+    """What the noise protects: a record; all records of a person in one party; all that a party
+    holds.
+    """
+
+    id: Text = ""
+    """With unit person: the column that identifies a record's person, of kind ignore in the schema.
+    Real parties name their own.
+    """
+
+    records_per_id: int | None = Field(None, ge=1, le=2**31, strict=True)
+    """With unit person: maximum records of a person in one party that count; real parties must use
+    the same.
+    """
+
+    records_per_party: int | None = Field(None, ge=1, le=2**31, strict=True)
+    """With unit party: maximum records for which a party counts; about the usual party size has the
+    least error.
+    """
+
+    parties: int | None = Field(None, ge=1, strict=True)
+    """Number of parties, if one file is split among them."""
+
+    min_survivors: int | None = Field(None, ge=1, strict=True)
+    """Minimum number of parties in a sum; default 2/3. It is raised above half of the parties plus
+    the colluders.
+    """
+
+    corrupt: int | None = Field(None, ge=0, strict=True)
+    """Parties that may collude with the server."""
+
+    noise_point: PointName | None = None
+    """Who adds the noise: the server, or each party a share of it. Default: share with real
+    parties, server in a simulation.
+    """
+
+    masked: bool = Field(False, strict=True)
+    """Run the masked protocol in full (slower, same bits)."""
+
+    law: Literal["auto", "laplace", "gaussian"] = "auto"
+    """Noise distribution; auto: the one with less error. Gaussian needs δ > 0."""
+
+    simultaneous: bool = Field(False, strict=True)
+    """Intervals hold for all cells of an answer at once."""
+
+    sampling: bool = Field(False, strict=True)
+    """Intervals also cover sampling error, if the query supports it."""
+
+    most_records: int = Field(2**24, ge=1, strict=True)
+    """With add-or-remove-one: a party's sum is clipped to the range of this many records."""
+
+    certificate: Literal["auto", "pure", "gaussian", "zcdp"] = "auto"
+    """How the data's account adds up releases, fixed when it is opened (docs/budgets.md). gaussian:
+    Σμ²; zcdp: Σρ; pure: Σε. auto: pure at delta 0; else gaussian with law gaussian, and zcdp with
+    any other.
+    """
+
+    reserved_delta: float | None = Field(None, ge=0, lt=1, strict=True)
+    """Part of delta reserved for the noise samplers and for subsampled training, fixed when the
+    account is opened; default delta/100.
+    """
+
+    ledger: FilePath = ""
+    """A shared ledger, as path or URL; default: the session's own."""
+
+    dataset: Text = ""
+    """Name of the data in the ledger; with real parties, their name for it."""
+
+    deployment: FilePath = ""
+    """Instead of data: the folder of a server whose parties are asked."""
+
+    engine: Literal["fast", "ray"] = "fast"
+    """Engine of a simulation: fast (this process), or ray (Ray workers; parley[ray])."""
+
+    ray_address: WorkingPath = ""
+    """Engine ray: the cluster's address, 'auto' for this machine's. Empty: a local one."""
+
+    workers: int = Field(0, ge=0, strict=True)
+    """Engine ray: number of workers; 0: one per core."""
+
+    seed: int | None = Field(None, ge=0, strict=True)
+    """Seed of the noise: repeatable, without any protection."""
+
+    faults: Text = ""
+    """Parties that drop out, in the format of run.faults."""
 
 
 def build_counting(settings: Settings) -> Counting:
