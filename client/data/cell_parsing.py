@@ -52,10 +52,8 @@ def read_ranged_numbers(
     beyond = (values < low) | (values > high)
     if outside == "refuse" and beyond.any():
         position = np.argwhere(beyond)[0]
-        expected, got = (
-            f"a number in [{low:g}, {high:g}]",
-            f"{values[tuple(position)]:g}{_format_position(position)}",
-        )
+        expected = f"a number in [{low:g}, {high:g}]"
+        got = f"{values[tuple(position)]:g}{_format_position(position)}"
         raise table.build_fault(expected, got, row=int(position[0]), column=name)
     return values, int(beyond.sum())
 

@@ -142,10 +142,8 @@ class MeanPool:
 
     def __call__(self, values: Array) -> tuple[Array, Backward]:
         """Return `[…, c·n₁⋯]` of maps, and the backward function."""
-        seen, share = (
-            self.windows.iterate_views(self.windows.pad_maps(values)),
-            1 / self.windows.kernel_size,
-        )
+        seen = self.windows.iterate_views(self.windows.pad_maps(values))
+        share = 1 / self.windows.kernel_size
         total = next(seen).copy()
         for own in seen:
             total += own

@@ -112,10 +112,8 @@ class ClassWeightedLoss(Loss):
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return w_y·ℓ″; for several margins ℓ's own, with w_y as one more column."""
-        own, bent = (
-            self._expand_weights(labels, margins),
-            self.loss.compute_curvatures(margins, labels),
-        )
+        own = self._expand_weights(labels, margins)
+        bent = self.loss.compute_curvatures(margins, labels)
         return np.asarray(own * bent if self.outputs == 1 else np.append(bent, own, axis=-1))
 
     def apply_curvature(self, curvature: Array, change: Array) -> Array:

@@ -244,10 +244,8 @@ class _GradientSums:
         if not isinstance(x, np.ndarray):
             return sum_outer(slopes, x, int(self.max_slopes[first]) << ROW_BITS)[None]
         if alike:
-            shape, length = (
-                (last - first, (end - begin) // (last - first), -1),
-                self.max_slopes[first],
-            )
+            shape = (last - first, (end - begin) // (last - first), -1)
+            length = self.max_slopes[first]
             return sum_outer(slopes.reshape(shape), x.reshape(shape), int(length) << ROW_BITS)
         ends = self.block.offsets[first : last + 1] - begin
         parts = zip(self.max_slopes[first:last].tolist(), ends[:-1], ends[1:], strict=True)

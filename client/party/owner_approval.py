@@ -118,10 +118,8 @@ def require_approval(
     if dataset.approval_above is None:
         return
     now = get_latest_time(ledger, clock)
-    own_digest, decisions = (
-        agreement.compute_proposal_digest().hex(),
-        load_decisions(ledger, policy, now, agreement.run_id),
-    )
+    own_digest = agreement.compute_proposal_digest().hex()
+    decisions = load_decisions(ledger, policy, now, agreement.run_id)
     if own_digest in decisions:
         if not decisions[own_digest].accepted:
             decided_at = decisions[own_digest].at
@@ -143,10 +141,8 @@ def require_approval(
         ledger, dataset, JobProposal(stages=tuple(stages.values() or [agreement]), proposed_at=now)
     ):
         return
-    recorded, before = (
-        party_folder.load_proposals().get(own_digest),
-        map_latest_decisions(ledger.list_decisions(agreement.run_id)).get(own_digest),
-    )
+    recorded = party_folder.load_proposals().get(own_digest)
+    before = map_latest_decisions(ledger.list_decisions(agreement.run_id)).get(own_digest)
     # An approval that expired is requested again, from now on.
     if recorded is None or (
         before is not None and recorded.head["asked"] <= _parse_decision_time(before)

@@ -358,11 +358,9 @@ class PartyService:
             )
         except ProtocolError as error:
             raise Declined(Reason.PROTOCOL, str(error)) from error
-        accepted, plan, context = (
-            self._accept_agreement(agreement),
-            agreement.plan,
-            agreement.compute_binding(),
-        )
+        accepted = self._accept_agreement(agreement)
+        plan = agreement.plan
+        context = agreement.compute_binding()
         if kept is None:
             self._try_round(joined, plan, message, number, context)
         ledger = self._ledger.get_ledger()

@@ -135,10 +135,8 @@ class RecordCache:
         Held-out records are charged to the budget of the data set that holds them out, and are
         identified by it. The run is one on the records that this data set learns from.
         """
-        reading, blocks = (
-            (agreement.label, agreement.intercept, agreement.features),
-            agreement.plan.blocks,
-        )
+        reading = (agreement.label, agreement.intercept, agreement.features)
+        blocks = agreement.plan.blocks
         data = self.load(agreement.dataset, *reading, blocks, agreement.session)
         if not held_out:
             return data

@@ -58,11 +58,9 @@ def compute_contribution(
 ) -> RoundContribution:
     """Return the party's contribution to a round, charged and stored, or raise Declined."""
     agreement = accepted.agreement
-    plan, dataset_name, content = (
-        agreement.plan,
-        agreement.dataset,
-        agreement.compute_content_digest(),
-    )
+    plan = agreement.plan
+    dataset_name = agreement.dataset
+    content = agreement.compute_content_digest()
     # All sums of a release are charged once. Their models differ, so the charge's name has no
     # model.
     charge_name = (

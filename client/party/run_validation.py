@@ -155,10 +155,8 @@ def _check_guarantees(policy: OwnerPolicy, agreement: Agreement) -> None:
         )
     for unit in plan.units:
         # Otherwise δ covers every release that the party is in, with noise or without.
-        delta, probability = (
-            dataset.totals[unit].delta,
-            plan.get_charging_guarantee(unit).party_sampling_rate,
-        )
+        delta = dataset.totals[unit].delta
+        probability = plan.get_charging_guarantee(unit).party_sampling_rate
         require(
             Reason.DEGENERATE,
             "a coin that puts this party into a sum",

@@ -293,10 +293,8 @@ def _compute_regression(
     units[0, 1:] = -scale * design.centres[on]
     values = units @ found.coefficients
     values[0] += design.centres[target]
-    shifts, by_sampling = (
-        units @ found.noise_shifts,
-        np.sqrt(np.diag(units @ found.sampling @ units.T)),
-    )
+    shifts = units @ found.noise_shifts
+    by_sampling = np.sqrt(np.diag(units @ found.sampling @ units.T))
     reach = replace(noise, sampling=True, together=1)
     half = reach.add_sampling_error(reach.compute_half_widths(shifts), by_sampling)
     columns = {

@@ -259,10 +259,8 @@ class Variance(Moments):
         noise counts by how far m² is from the square of an end of m's own interval, each side by
         itself (Zou & Donner 2008).
         """
-        groups, (_, width) = (
-            build_group_cells(facts.schema, self.by),
-            self.get_centre_and_half_width(facts.schema),
-        )
+        groups = build_group_cells(facts.schema, self.by)
+        _, width = self.get_centre_and_half_width(facts.schema)
         a, s = compute_unit_weights(weight, self.balance)
         cells = noisy.reshape(-1, groups.count)
         sums, squares = cells[-2:] / s
@@ -337,10 +335,8 @@ class Variance(Moments):
             " · ".join(map(str, key))
             for key in zip(*groups.build_key_columns().values(), strict=True)
         ]
-        (_, width), columns = (
-            self.get_centre_and_half_width(facts.schema),
-            ("difference", "low", "high"),
-        )
+        _, width = self.get_centre_and_half_width(facts.schema)
+        columns = ("difference", "low", "high")
         apart = {
             name: to_four_digits([width * getattr(found, name) for found in each])
             for name in columns

@@ -109,11 +109,9 @@ def _build_pure_curve(counts: Counts) -> Curve:
 
 def _build_mixed_curve(counts: Counts) -> Curve:
     # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
-    pure, mu, rest = (
-        _sum_pure_epsilon(counts),
-        compute_total_mu(counts),
-        compute_total_rho(counts, Pure),
-    )
+    pure = _sum_pure_epsilon(counts)
+    mu = compute_total_mu(counts)
+    rest = compute_total_rho(counts, Pure)
     if _build_all_check(GaussianEvent, Pure)(counts):
         return lambda delta: sum_up(pure, compute_gaussian_epsilon(mu, delta))
     return lambda delta: sum_up(pure, compute_cks20_epsilon(rest, delta))

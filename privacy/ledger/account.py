@@ -173,10 +173,8 @@ class BudgetAccount:
         names = sorted({*self.charged.blocks, *taken.blocks, *blocks})
         if not names:
             return {}
-        spent, gone = (
-            self.charged.get_compositions((*names, OTHER_BLOCKS)),
-            taken.get_compositions((*names, OTHER_BLOCKS)),
-        )
+        spent = self.charged.get_compositions((*names, OTHER_BLOCKS))
+        gone = taken.get_compositions((*names, OTHER_BLOCKS))
         return {name: (spent[name], self.budget.compute_remaining(gone[name])) for name in spent}
 
     def to_json(self) -> dict[str, Any]:

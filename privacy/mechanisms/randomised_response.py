@@ -116,11 +116,9 @@ class RandomisedResponse:
 
         √(n·p(1−p) + (N−n)·q(1−q))/(p − q), from the coins only.
         """
-        p, q, having = (
-            self.truth_probability,
-            self.lie_probability,
-            np.asarray(count, dtype=np.float64),
-        )
+        p = self.truth_probability
+        q = self.lie_probability
+        having = np.asarray(count, dtype=np.float64)
         variance = having * p * (1 - p) + (records - having) * q * (1 - q)
         return np.sqrt(np.maximum(variance, 0)) / (p - q)
 

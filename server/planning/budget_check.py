@@ -111,10 +111,8 @@ def check_affordable(
             continue
         conversion, epsilon = alone.spent_or_held.compute_lowest_epsilon(budget.delta)
         if budget.is_adaptive:
-            conversion, epsilon = (
-                str(budget.certificate),
-                budget.compute_epsilon(alone.spent_or_held),
-            )
+            conversion = str(budget.certificate)
+            epsilon = budget.compute_epsilon(alone.spent_or_held)
         scope = f"(unit {budget.unit}, {budget.neighbouring})"
         cheaper.append(_find_cheaper_setting(job, asked))
         if math.isinf(epsilon):

@@ -103,10 +103,8 @@ def _evaluate_more_labels(
     true, said = _compute_cell_indices(histogram)
     by_label = []
     for at, label in enumerate(labels):
-        recall, precision = (
-            histogram.compute_share(said == at, true == at),
-            histogram.compute_share(true == at, said == at),
-        )
+        recall = histogram.compute_share(said == at, true == at)
+        precision = histogram.compute_share(true == at, said == at)
         by_label.append(
             LabelMetrics(label=label, **_build_metrics(recall=recall, precision=precision))
         )
