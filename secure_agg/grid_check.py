@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parley.secure_agg.encoding import (
-    FixedPoint,
-)
+from parley.secure_agg.encoding import FixedPoint
 
 # Beyond σ = 2^40 grid units a float64 is too coarse to sample the noise from (privacy
 # specification, section 3). With tails of up to 8σ that is 2^43.

@@ -20,11 +20,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from parley.secure_agg.encoding import Ring, get_ring_dtype
-from parley.secure_agg.interface import (
-    DropStage,
-    LocalProtocolError,
-    SumResult,
-)
+from parley.secure_agg.interface import DropStage, LocalProtocolError, SumResult
 from parley.secure_agg.mask_graph import compute_commitments_digest, compute_nonce_commitment
 from parley.secure_agg.primitives import digest
 from parley.secure_agg.protocol_parameters import STAGES, RunParameters

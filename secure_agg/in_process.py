@@ -19,11 +19,7 @@ from typing import ClassVar, Literal
 
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.ideal_sum import build_simulated_nonces, check_vectors
-from parley.secure_agg.interface import (
-    DropStage,
-    LocalProtocolError,
-    SumResult,
-)
+from parley.secure_agg.interface import DropStage, LocalProtocolError, SumResult
 from parley.secure_agg.mask_graph import compute_nonce_commitment
 from parley.secure_agg.pair_keys import CachedPairKeyComputer, PairKeyComputer
 from parley.secure_agg.pairwise import LocalPartyGroup, TrafficCounter, join, run_secure_sum
@@ -110,9 +106,7 @@ class MaskedSum:
         private = {i: self._entropy(KEY_BYTES) for i in range(run.parties)}
         identities = tuple(derive_signing_public_key(key) for key in private.values())
         policy = ProtocolRequirements(
-            identities=identities,
-            min_survivors=run.min_survivors,
-            corrupt=run.corrupt,
+            identities=identities, min_survivors=run.min_survivors, corrupt=run.corrupt
         )
         work = CachedPairKeyComputer() if self._shared else PairKeyComputer()
         parties = {

@@ -219,11 +219,7 @@ def run_secure_sum(
             party.abort_round()
 
 
-_SILENT_FROM = {
-    DropStage.BEFORE_VECTOR: 0,
-    DropStage.AFTER_VECTOR: 1,
-    DropStage.BEFORE_UNMASK: 2,
-}
+_SILENT_FROM = {DropStage.BEFORE_VECTOR: 0, DropStage.AFTER_VECTOR: 1, DropStage.BEFORE_UNMASK: 2}
 
 
 def _is_active(party: int, dropped: Mapping[int, DropStage], moment: int) -> bool:

@@ -119,9 +119,8 @@ def encapsulate(public: bytes) -> tuple[bytes, bytes]:
 
 def decapsulate(seed: bytes, ciphertexts: Sequence[bytes]) -> list[bytes]:
     """Return a secret for each ciphertext. A ciphertext for another key gives some other secret."""
-    private = _call_kem(
-        lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed)
-    )  # takes 0.1 ms: load it once
+    # Takes 0.1 ms: load it once.
+    private = _call_kem(lambda: mlkem.MLKEM768PrivateKey.from_seed_bytes(seed))
     return [private.decapsulate(ciphertext) for ciphertext in ciphertexts]
 
 

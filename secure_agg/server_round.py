@@ -102,9 +102,8 @@ class ServerRound:
     _halves: dict[int, bytes] = field(default_factory=dict)
     _seeds: dict[int, bytes] = field(default_factory=dict)  # by party that revealed
     _keys: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by survivor and dropped
-    _true_shares: dict[int, dict[int, bytes]] = field(
-        default_factory=dict
-    )  # shares, by holder and dealer
+    # Shares, by holder and dealer.
+    _true_shares: dict[int, dict[int, bytes]] = field(default_factory=dict)
     _true_counts: dict[int, int] = field(default_factory=dict)  # number of them, by dealer
 
     def __post_init__(self) -> None:

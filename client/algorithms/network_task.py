@@ -49,9 +49,8 @@ def to_task(algorithm: Any) -> dict[str, Any]:
     """Return the task as plain JSON values."""
     parts = _PARTS[algorithm.kind][1]
     sections = {name: asdict(getattr(algorithm, name)) for name in parts}
-    settings = get_settings(
-        algorithm, "model", "components", *parts
-    )  # model and components travel separately
+    # Model and components travel separately.
+    settings = get_settings(algorithm, "model", "components", *parts)
     return {"network": _describe_network(algorithm.model), **sections, "settings": settings}
 
 

@@ -57,10 +57,7 @@ _SESSION: dict[str, Any] = {"session": str}
 _PREPARE: dict[str, Any] = {**_SESSION, "prepare": int}
 _JOIN = {"parameters": str, "schema": str, "rounds": int, "task": object, "plan": object}
 REQUESTS: dict[str, tuple[dict[str, Any], int]] = {
-    "inspect": (
-        {"run": str, **_DATA, "blocks": tuple[str, ...], "sizes": bool, "clock": float},
-        0,
-    ),
+    "inspect": ({"run": str, **_DATA, "blocks": tuple[str, ...], "sizes": bool, "clock": float}, 0),
     "propose": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),
     "commit": (_SESSION, 0),
     "join": ({"run": str, **_SESSION, **_DATA, **_JOIN}, 1),

@@ -29,10 +29,7 @@ def _require(expected: Any, reason: str) -> BeforeValidator:
 
 Dropouts = Annotated[
     Literal["robust"],
-    _require(
-        "robust",
-        "Optimistic rounds were removed: a single dropout voided the round.",
-    ),
+    _require("robust", "Optimistic rounds were removed: a single dropout voided the round."),
 ]
 ConfirmSurvivors = Annotated[
     Literal[True],

@@ -21,9 +21,8 @@ def find_blocks(
         raise table.build_fault(
             "a record's block", "an empty value", row=int(empty.argmax()), column=division.column
         )
-    names = (
-        texts.unique().to_list()
-    )  # a list, because an array of texts makes every text as long as the longest
+    # A list, because an array of texts makes every text as long as the longest.
+    names = texts.unique().to_list()
     block_numbers = [compute_block_number(name) for name in names]
     numbers = texts.replace_strict(names, block_numbers, return_dtype=pl.UInt64).to_numpy()
     is_read = texts.is_in(division.read).to_numpy() if division.read else np.ones(len(texts), bool)

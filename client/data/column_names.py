@@ -11,12 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import (
-    MemoryTable,
-    SqlQuery,
-    TableSource,
-    get_source_name,
-)
+from parley.client.data.data_sources import MemoryTable, SqlQuery, TableSource, get_source_name
 from parley.client.data.party_file_pattern import SUFFIXES, refuse_folder
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table_formats import FORMATS
@@ -57,12 +52,7 @@ def read_column_names(source: TableSource, file: FileFormat) -> list[str]:
 
 
 def check_column_names(
-    source: TableSource,
-    schema: Schema,
-    wanted: list[str],
-    *,
-    keep: Collection[str],
-    all_used: bool,
+    source: TableSource, schema: Schema, wanted: list[str], *, keep: Collection[str], all_used: bool
 ) -> list[str]:
     """Return the names of all columns that exist; without a CSV header, in the schema's order."""
     names = read_column_names(source, schema.file)

@@ -24,10 +24,7 @@ def expand_column(name: str, short: Any, *, is_label: bool) -> dict[str, Any]:
     if isinstance(short, Mapping):
         return {"kind": "label", **short} if is_label else dict(short)
     if isinstance(short, tuple) and len(short) == 2 and all(map(_is_number, short)):
-        return {
-            "kind": "label" if is_label else "numeric",
-            "range": [float(end) for end in short],
-        }
+        return {"kind": "label" if is_label else "numeric", "range": [float(end) for end in short]}
     if isinstance(short, list | tuple) and len(short) > 1:
         values = [value.item() if hasattr(value, "item") else value for value in short]
         if not is_label:

@@ -24,11 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from parley.client.data.range_scaling import RangeScale, Transform
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-READINGS = {
-    "logistic": "positive",
-    "softmax": "classes",
-    "ridge": "range",
-}
+READINGS = {"logistic": "positive", "softmax": "classes", "ridge": "range"}
 """Kind of linear model → the key of the label column that it reads."""
 
 Value = str | bool | int | float

@@ -111,10 +111,7 @@ def digest_columns(
     if blocks is not None:
         digests[:, 2] = blocks
     return ContentDigest(
-        columns=digest.hexdigest(),
-        rows=rows,
-        total=total % _MODULUS,
-        digests=digests,
+        columns=digest.hexdigest(), rows=rows, total=total % _MODULUS, digests=digests
     )
 
 

@@ -126,9 +126,8 @@ def _draw(
     if not 1 <= sample <= ends[-1]:
         raise ValueError(f"Expected a sample of 1 to {ends[-1]} records, got {sample}.")
     chosen = np.sort(rng.choice(ends[-1], sample, replace=False))
-    if (
-        order is not None
-    ):  # the sample is of the ordered rows, so that it does not depend on the database's order
+    # The sample is of the ordered rows, so that it does not depend on the database's order.
+    if order is not None:
         sampled_rows = order[chosen]
         chosen, order = np.sort(sampled_rows), np.argsort(np.argsort(sampled_rows))
     sampled_tables = [

@@ -24,11 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import (
-    read_feature_cells,
-    read_group_texts,
-    select_labelled,
-)
+from parley.client.data.cell_parsing import read_feature_cells, read_group_texts, select_labelled
 from parley.client.data.column_types import CategoricalColumn
 from parley.client.data.content_digest import ContentDigest
 from parley.client.data.data_error import DataError
@@ -107,9 +103,7 @@ def build_records(
 
 
 def join_records(
-    parts: list[Records],
-    order: NDArray[np.int64] | None = None,
-    storage: RowStorage | None = None,
+    parts: list[Records], order: NDArray[np.int64] | None = None, storage: RowStorage | None = None
 ) -> Records:
     """Join the records of all parts. Each part is freed once copied, to save memory.
 

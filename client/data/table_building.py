@@ -56,10 +56,7 @@ def build_table(
     if faults:
         raise DataError.combine(faults)
     return RawTable(
-        path=str(path),
-        frame=pl.DataFrame(flat),
-        arrays=arrays,
-        null_values=schema.file.null_values,
+        path=str(path), frame=pl.DataFrame(flat), arrays=arrays, null_values=schema.file.null_values
     )
 
 

@@ -88,10 +88,7 @@ def _add_grid_noise(total: Tensor, config: LocalTraining, noise: Sequence[NoiseS
 
 
 def _estimate_fractions(
-    signs: Tensor,
-    divisors: NDArray[np.int64],
-    noise: Sequence[NoiseStream],
-    config: LocalTraining,
+    signs: Tensor, divisors: NDArray[np.int64], noise: Sequence[NoiseStream], config: LocalTraining
 ) -> NDArray[np.float64] | None:
     """Return noisy fractions `[B]` of clipped gradients, from all steps' Σ (2b_i − 1) `[B]`."""
     if not config.clipped_share:

@@ -55,9 +55,8 @@ from parley.safe_io.path_names import compute_own_file_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-_release_start_pages_once = functools.cache(
-    release_start_pages
-)  # once per process: torch starts once
+# Once per process: torch starts once.
+_release_start_pages_once = functools.cache(release_start_pages)
 
 
 def load_own_function(kind: str) -> Callable[..., Any]:

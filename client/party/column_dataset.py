@@ -14,10 +14,7 @@ from parley.client.data.raw_party_block import (
     read_raw_party_block,
 )
 from parley.client.data.schema import Schema, load_public_schema
-from parley.client.party.data_refusals import (
-    check_size,
-    decline_data_errors,
-)
+from parley.client.party.data_refusals import check_size, decline_data_errors
 from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
 
 

@@ -33,9 +33,7 @@ class PolicySection(BaseModel):
     """Base of all parts of `party.toml`: frozen, kebab-case keys, unknown keys refused."""
 
     model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        alias_generator=lambda name: name.replace("_", "-"),
+        extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
     )
 
 
@@ -260,10 +258,7 @@ class DatasetConfig(PolicySection):
         """Return the location of its records. `folder` is the party's folder."""
         if self.source:
             return SqlQuery(
-                database=self.source,
-                query=self.query,
-                folder=folder,
-                timeout_s=self.query_timeout,
+                database=self.source, query=self.query, folder=folder, timeout_s=self.query_timeout
             )
         return folder / (self.path or self.prepared or self.app_data)
 

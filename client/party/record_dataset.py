@@ -17,10 +17,7 @@ from parley.client.data.schema import Schema, load_public_schema
 from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.row_preparation import build_prepared_rows, compute_features
-from parley.client.party.data_refusals import (
-    check_size,
-    decline_data_errors,
-)
+from parley.client.party.data_refusals import check_size, decline_data_errors
 from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
 
 

@@ -148,9 +148,8 @@ class Histogram(ColumnQuery):
 
         def keys() -> dict[str, NDArray[np.float64]]:
             inner = (self.edges or np.linspace(value_range.low, value_range.high, size + 1))[1:-1]
-            edges = np.array(
-                [value_range.low, *inner, value_range.high]
-            )  # values beyond them are counted
+            # Values beyond them are counted.
+            edges = np.array([value_range.low, *inner, value_range.high])
             return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
 
         return Axis(size=size, codes=codes, keys=keys, name=(self.column, size, self.edges))

@@ -206,10 +206,7 @@ def fit_weighted_kmeans(
 
 
 def _choose_starting_centres(
-    points: Numbers,
-    weights: Numbers,
-    clusters: int,
-    rng: np.random.Generator,
+    points: Numbers, weights: Numbers, clusters: int, rng: np.random.Generator
 ) -> Numbers:
     """Return `[k, D]` k-means++ centres, each drawn by weight times squared distance."""
     likely = weights / weights.sum()

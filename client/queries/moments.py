@@ -176,11 +176,7 @@ def _add_sampling_error(
 
 
 def _compute_fieller_interval(
-    counts: Numbers,
-    sums: Numbers,
-    count_unit: float,
-    sum_unit: float,
-    noise: CellNoise,
+    counts: Numbers, sums: Numbers, count_unit: float, sum_unit: float, noise: CellNoise
 ) -> tuple[Numbers, Numbers, Numbers]:
     """Return `[G]` sums/counts in [−1, 1], and the ends of its noise interval (Fieller 1954).
 

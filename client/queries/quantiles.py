@@ -164,12 +164,7 @@ class Quantiles(ColumnQuery, SelectionQuery):
         return {**keys, "value": middle, "low": low, "high": high}
 
     def _find_crossings(
-        self,
-        tree: CountTree,
-        noisy: Numbers,
-        total: int | None,
-        half: float,
-        noise: CellNoise,
+        self, tree: CountTree, noisy: Numbers, total: int | None, half: float, noise: CellNoise
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
         """Return `[Q]` positions on the grid: of every quantile, and of its interval's two ends."""
         below = fit_monotone(np.cumsum(tree.estimate_leaves(noisy, total=total)))

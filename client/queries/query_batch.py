@@ -27,11 +27,7 @@ from parley.client.queries.base import MAX_WEIGHT, Integers, Query, QueryError
 from parley.client.queries.count_queries import MAX_CELLS
 from parley.client.queries.query_decoding import decode_query
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.sensitivity.bounded_sets import (
-    NormBounds,
-    Set,
-    compute_sensitivity,
-)
+from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
 
 MAX_QUERIES = 64
 MAX_PRIVATE_ENTRY = 2**31

@@ -118,11 +118,7 @@ def find_profile_event(
 
 
 def profile_ratio(
-    curve_of: Callable[[float], ClaimedCurve],
-    *,
-    hits_in: Hits,
-    hits_out: Hits,
-    alpha: float,
+    curve_of: Callable[[float], ClaimedCurve], *, hits_in: Hits, hits_out: Hits, alpha: float
 ) -> float:
     """Return the largest noise, relative to the claim's, whose curve these rates do not refute.
 

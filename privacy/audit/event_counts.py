@@ -115,10 +115,7 @@ class ScoreEvent:
     def count(self, scores_in: Scores, scores_out: Scores) -> tuple[Hits, Hits]:
         """Return the hits in worlds with the canary and without; exchanged if `swapped`."""
         counted = tuple(
-            Hits(
-                hits=int(((each >= self.threshold) == self.above).sum()),
-                trials=each.size,
-            )
+            Hits(hits=int(((each >= self.threshold) == self.above).sum()), trials=each.size)
             for each in (scores_in, scores_out)
         )
         return (counted[1], counted[0]) if self.swapped else (counted[0], counted[1])

@@ -139,9 +139,7 @@ class LifeTable:
         spread: Numbers = np.sqrt(np.cumsum(left * (1 - left) / risk, axis=1))
         total: Numbers = np.cumsum(hazard, axis=1)
         return CurveEstimate(
-            value=total,
-            noise=self.compute_deviation(np.cumsum(gradient, axis=1)),
-            sampling=spread,
+            value=total, noise=self.compute_deviation(np.cumsum(gradient, axis=1)), sampling=spread
         )
 
     @property
@@ -156,9 +154,7 @@ class LifeTable:
         value: Numbers = np.cumprod(1 - hazard, axis=1, dtype=np.float64)
         spread: Numbers = curve * np.sqrt(greenwood)
         return CurveEstimate(
-            value=value,
-            noise=curve * self.compute_deviation(slope),
-            sampling=spread,
+            value=value, noise=curve * self.compute_deviation(slope), sampling=spread
         )
 
     def run_log_rank_test(self) -> LogRankResult:

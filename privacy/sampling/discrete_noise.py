@@ -155,9 +155,8 @@ def _draw_poisson(scale: float, divisor: int, size: int, stream: NoiseStream) ->
     above = np.concatenate(([np.inf], tails))[counts] / uniforms - 1
     below = 1 - np.concatenate((tails, [0.0]))[counts] / uniforms
     position = counts.astype(np.float64) + np.minimum(0.25, np.minimum(above, below))
-    error = (
-        slack + 2.0**-30
-    )  # a generous bound for gammainc: U has no scale that would magnify its error
+    # A generous bound for gammainc: U has no scale that would magnify its error.
+    error = slack + 2.0**-30
     survival = _build_poisson_survival(scale, divisor)
     return invert(words, position, error, lambda _: survival, lambda _: stream)
 

@@ -220,9 +220,8 @@ class GammaDraws(_GammaDraws):
         inverse = float(1 / (1 - self._fraction))
         difference = minus_ln_x - exponential * inverse
         # |d ln B| ≤ |d ln(Y/X)|.
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # a bound of ∞ or NaN leaves the draw undecided
+        # A bound of ∞ or NaN leaves the draw undecided.
+        with np.errstate(over="ignore", invalid="ignore"):
             moved = np.expm1(error + (own + FLOAT_ERROR * exponential) * inverse)
             factor = 1 / (1 + np.exp(difference))
             exponential, own = _compute_exponentials(self._rest[:, 2])

@@ -274,9 +274,7 @@ class Job(JobSection):
         """Minimum number of parties whose sum may be unmasked."""
         chosen = self.secure_aggregation.min_survivors
         return choose_min_survivors(
-            self.parties.count,
-            corrupt=self.corrupt,
-            requested=None if chosen == "auto" else chosen,
+            self.parties.count, corrupt=self.corrupt, requested=None if chosen == "auto" else chosen
         )
 
     @property

@@ -268,11 +268,7 @@ def _describe_keys(job: Job, *, every_form: bool) -> dict[str, dict[str, str]]:
 
 
 def render_job(
-    job: Job,
-    *,
-    comments: bool = True,
-    every_form: bool = False,
-    optional: Collection[str] = (),
+    job: Job, *, comments: bool = True, every_form: bool = False, optional: Collection[str] = ()
 ) -> str:
     """Return the job as TOML with every key, each under a comment that describes it.
 
@@ -298,9 +294,7 @@ def render_job(
     return "\n".join(lines)
 
 
-RUN_KEYS = {
-    "run-folder": "",
-}
+RUN_KEYS = {"run-folder": ""}
 """Keys of the run config that are not job keys, with their defaults.
 
 `run-folder` names a run of the deployment to resume.

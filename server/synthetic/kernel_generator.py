@@ -277,9 +277,8 @@ def _load_network(
             raise ValueError(f"Expected a generator of finite numbers, got others in {name}.")
         value.copy_(torch.from_numpy(np.array(found)))
     shares = tensors.get("shares")
-    if (
-        shares is None or shares.shape != (embedding.classes,) or not (shares >= 0).all()
-    ):  # refuses NaN too
+    # Refuses NaN too.
+    if shares is None or shares.shape != (embedding.classes,) or not (shares >= 0).all():
         raise ValueError(f"Expected shares of {embedding.classes} classes, got others.")
     whole = shares.astype(np.float64)
     if not 0.99 < whole.sum() < 1.01:

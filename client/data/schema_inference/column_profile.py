@@ -23,11 +23,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import (
-    canonicalize_texts,
-    has_codes,
-    normalize_decimal_points,
-)
+from parley.client.data.cell_parsing import canonicalize_texts, has_codes, normalize_decimal_points
 from parley.client.data.column_types import MISSING_TEXTS
 from parley.client.data.schema_inference.text_columns import has_only_codes
 

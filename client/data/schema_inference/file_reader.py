@@ -21,12 +21,7 @@ from parley.client.data.column_names import check_unique_names, get_file_format,
 from parley.client.data.csv_guess import check_first_line, guess_encoding, guess_separator
 from parley.client.data.csv_text import read_csv_tables
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import (
-    MemoryTable,
-    SqlQuery,
-    TableSource,
-    get_source_name,
-)
+from parley.client.data.data_sources import MemoryTable, SqlQuery, TableSource, get_source_name
 from parley.client.data.memory_limit import MemoryLimit
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat, Schema

@@ -43,11 +43,7 @@ from parley.client.queries.regression.design_matrix import Design
 from parley.client.queries.regression.glm_families import FAMILIES, OutcomeFamily, RegressionOutcome
 from parley.client.queries.regression.newton_rows import BASE, DecodedSums, NewtonRowLayout
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.estimation.newton_regression import (
-    NewtonSearch,
-    NewtonStep,
-    SearchPoint,
-)
+from parley.privacy.estimation.newton_regression import NewtonSearch, NewtonStep, SearchPoint
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import Set
 from parley.privacy.sensitivity.integer_rows import FINE, keep_surely_within, sum_rows
@@ -251,9 +247,8 @@ class RegressionQuery(ColumnQuery):
         design, place, layout = self._build_step_layout(block.schema)
         x = design.build_rows(block)
         margins = np.zeros(len(x))
-        for axis, coefficient in enumerate(
-            place.coefficients
-        ):  # in a fixed order, whichever records there are
+        # In a fixed order, whichever records there are.
+        for axis, coefficient in enumerate(place.coefficients):
             margins += x[:, axis] * coefficient
         slopes, curvatures = self._family.compute_derivatives(
             self._outcome, block, place.base, margins
