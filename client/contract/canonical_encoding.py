@@ -75,7 +75,6 @@ def _encode_content(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a
             encode_canonical(key) + encode_canonical(value[key]) for key in sorted(value)
         )
     raise TypeError(
-        "Expected a value with a canonical encoding, got "
-        f"{type(value).__name__}: add its type to "
+        f"Expected a value with a canonical encoding, got {type(value).__name__}: add its type to "
         "parley.client.contract.canonical_encoding."
     )

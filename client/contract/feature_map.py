@@ -79,6 +79,5 @@ def describe_feature_map(features: Mapping[str, Any]) -> str:
         return f"{features['name']}, data-independent"
     return (
         f"{features['name']}, frozen; its author states that it was trained on "
-        f"{settings.get('trained-on', 'unnamed data')!s:.200}, not on the "
-        "parties' records"
+        f"{settings.get('trained-on', 'unnamed data')!s:.200}, not on the parties' records"
     )

@@ -69,8 +69,7 @@ def check_grid(
         raise Declined(
             Reason.GRID,
             (
-                f"Expected rounding to add at most {MAX_INFLATION:g} of the "
-                f"sensitivity, got {inflation:.3g}: secure-aggregation.ring-bits = 64 "
-                "has room for a finer grid."
+                f"Expected rounding to add at most {MAX_INFLATION:g} of the sensitivity, got "
+                f"{inflation:.3g}: secure-aggregation.ring-bits = 64 has room for a finer grid."
             ),
         )

@@ -155,9 +155,8 @@ def load_deployment(path: Path) -> Deployment:
         read = _DeploymentFile.model_validate(raw)
     except OSError as error:
         raise RosterError(
-            f"Expected a deployment file at {path}: {describe_cause(error)}. "
-            "`parley deploy init` writes one into the folders of the server, each "
-            "operator and each party."
+            f"Expected a deployment file at {path}: {describe_cause(error)}. `parley deploy init` "
+            "writes one into the folders of the server, each operator and each party."
         ) from error
     except tomllib.TOMLDecodeError as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error

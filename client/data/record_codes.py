@@ -146,9 +146,8 @@ def list_class_names(schema: Schema) -> tuple[str, ...]:
         return tuple(canonicalize_text(value) for value in label.classes)
     if label.positive is None or label.negative is None:
         raise SchemaError(
-            f"Expected the label {schema.label_column!r} to give classes, or "
-            "positive and negative, got a range. Make it a column of kind numeric, "
-            "and choose another label."
+            f"Expected the label {schema.label_column!r} to give classes, or positive and "
+            "negative, got a range. Make it a column of kind numeric, and choose another label."
         )
     sides = (label.negative, label.positive)
     return tuple(REST if side == "rest" else canonicalize_text(side[0]) for side in sides)

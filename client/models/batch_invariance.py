@@ -107,11 +107,10 @@ def _compare(
             # A result also differs if it is finite for the single row and NaN in a batch.
             if bool((~(away <= near) & finite[own]).any()):
                 raise NetworkError(
-                    f"Expected {network.kind} to score each row by itself, got other "
-                    f"{result_kind} for a row in a batch of {size} than alone. Look for "
-                    "means, sums, sorting, softmax or attention over the first axis, for branches "
-                    "on values, and for the batch's size; torch.nn.LayerNorm and GroupNorm act on "
-                    "each row."
+                    f"Expected {network.kind} to score each row by itself, got other {result_kind} "
+                    f"for a row in a batch of {size} than alone. Look for means, sums, sorting, "
+                    "softmax or attention over the first axis, for branches on values, and for the "
+                    "batch's size; torch.nn.LayerNorm and GroupNorm act on each row."
                 )
 
 

@@ -20,10 +20,9 @@ def has_ledger(path: Path) -> bool:
     key = path.with_name(f"{path.name}.key")
     if key.exists():
         raise LedgerUnavailable(
-            f"Expected the ledger {path}, because its key exists: the ledger is "
-            "missing, and with it the record of all releases. Restore it from a "
-            f"backup. If you delete {key}, too, all budgets begin again with "
-            "nothing spent."
+            f"Expected the ledger {path}, because its key exists: the ledger is missing, and with "
+            f"it the record of all releases. Restore it from a backup. If you delete {key}, too, "
+            "all budgets begin again with nothing spent."
         )
     return False
 

@@ -225,9 +225,8 @@ class OwnerPolicy(PolicySection):
             limits = dataset.totals, dataset.approval_above
             if account is None or account.account not in ("", name) or account_limits != limits:
                 raise ValueError(
-                    f"Expected account of data set {name!r} to name a data set with the "
-                    "same totals and approval-above that pays for itself, got "
-                    f"{dataset.account!r}."
+                    f"Expected account of data set {name!r} to name a data set with the same "
+                    f"totals and approval-above that pays for itself, got {dataset.account!r}."
                 )
         if len(self.get_accepted("models")) != len(set(self.models)):
             raise ValueError("Expected models of different names, got two files of one name.")

@@ -138,9 +138,8 @@ class PartyFolder:
             records, _, end = text.partition(" ")
             if not records.isdecimal():
                 raise PartyFolderError(
-                    f"Expected the end of the ledger in {self._state_path / 'ledger-head'}, "
-                    "got something else. Restore it from a backup that is as new as the "
-                    "ledger."
+                    f"Expected the end of the ledger in {self._state_path / 'ledger-head'}, got "
+                    "something else. Restore it from a backup that is as new as the ledger."
                 )
             return ChainHead(records=int(records), hash=end)
         return None

@@ -90,10 +90,9 @@ def register_dataset(
         raise Declined(
             Reason.DATA_UNREADABLE,
             (
-                f"Expected other records in data set {account!r} than in "
-                f"{registered!r}, got the same, saved in another way: they have one "
-                f"budget. Serve them only as {registered!r}, or set account = "
-                f"{registered!r}."
+                f"Expected other records in data set {account!r} than in {registered!r}, got the "
+                "same, saved in another way: they have one budget. Serve them only as "
+                f"{registered!r}, or set account = {registered!r}."
             ),
         )
 

@@ -68,10 +68,9 @@ class UnmaskingLog:
         """
         if self._find_survivors(release) not in (None, survivors):
             raise OtherSurvivorsUnmasked(
-                "Expected the parties that this release was summed with before, got "
-                "others: the difference of the two sums would reveal the contributions "
-                "of a few parties. A new run of the job, or its next round, is another "
-                "release with its own charge."
+                "Expected the parties that this release was summed with before, got others: the "
+                "difference of the two sums would reveal the contributions of a few parties. A new "
+                "run of the job, or its next round, is another release with its own charge."
             )
 
     def record(self, release: bytes, survivors: bytes) -> None:

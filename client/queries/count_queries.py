@@ -59,9 +59,8 @@ class Count(Query):
         super().check(schema, neighbouring)
         if self.where is None and not self.by and neighbouring is Neighbouring.REPLACE_ONE:
             raise QueryError(
-                "Expected where or group_by with count, got neither: under replace-one "
-                "the number of records is public and free (Answer.records, "
-                "Session.records)."
+                "Expected where or group_by with count, got neither: under replace-one the number "
+                "of records is public and free (Answer.records, Session.records)."
             )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:

@@ -77,9 +77,8 @@ class Moments(ColumnQuery):
         get_range(schema, self.column)
         if not self.counted and not is_size_public(self, neighbouring):
             raise QueryError(
-                f"Expected a {self.kind} that counts its records, under "
-                "add-or-remove-one, with where or in groups: their number is not "
-                "public. Got counted = false."
+                f"Expected a {self.kind} that counts its records, under add-or-remove-one, with "
+                "where or in groups: their number is not public. Got counted = false."
             )
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
@@ -232,9 +231,8 @@ class Variance(Moments):
         super().check(schema, neighbouring)
         if not self.get_centre_and_half_width(schema)[1] <= _MAX_HALF_WIDTH:
             raise QueryError(
-                f"Expected a range of {self.column!r} at most {2 * _MAX_HALF_WIDTH:g} "
-                "wide for a variance, because its square would overflow. Use a larger "
-                "unit for the column."
+                f"Expected a range of {self.column!r} at most {2 * _MAX_HALF_WIDTH:g} wide for a "
+                "variance, because its square would overflow. Use a larger unit for the column."
             )
 
     def tune(self, law: str, facts: QueryFacts) -> Self:

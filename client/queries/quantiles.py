@@ -197,9 +197,8 @@ class Quantiles(ColumnQuery, SelectionQuery):
         """
         if self.by or len(self.quantiles) > 1 or self._get_share().denominator > _MAX_DENOMINATOR:
             raise QueryError(
-                "Expected one quantile of at most six digits, without groups, for a "
-                "server's selection by exact counts, got more. Use laplace or gaussian "
-                "for them."
+                "Expected one quantile of at most six digits, without groups, for a server's "
+                "selection by exact counts, got more. Use laplace or gaussian for them."
             )
 
     def _get_share(self) -> Fraction:

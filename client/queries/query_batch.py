@@ -194,9 +194,8 @@ class Counting:
         cells = batch.count_cells(schema) * max(self.parties, 1)
         if cells > MAX_CELLS:
             raise QueryError(
-                f"Expected at most {MAX_CELLS:,} cells in a sum, got {cells:,} of "
-                f"{self.parties} parties together. Request fewer cells, or the same "
-                "cells for all parties."
+                f"Expected at most {MAX_CELLS:,} cells in a sum, got {cells:,} of {self.parties} "
+                "parties together. Request fewer cells, or the same cells for all parties."
             )
         return cells
 

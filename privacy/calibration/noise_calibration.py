@@ -301,9 +301,8 @@ def _calibrate_by_epsilon(kind: type[LaplaceLaw], _: str, need: _CalibrationRequ
     if taken > stated:
         raise CalibrationError(
             f"Expected delta ≥ {format_rounded_up(min(taken, 1.0), 3)}, got "
-            f"{format_exact(stated)}: at "
-            f"epsilon = {format_exact(need.epsilon)} the sampler of {kind.law} uses that much in "
-            f"{need.rounds} rounds of {need.dimension} coordinates."
+            f"{format_exact(stated)}: at epsilon = {format_exact(need.epsilon)} the sampler of "
+            f"{kind.law} uses that much in {need.rounds} rounds of {need.dimension} coordinates."
         )
     return mechanism
 

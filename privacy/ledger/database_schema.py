@@ -33,9 +33,8 @@ _TABLES = {
     RECORDS: "position BIGINT PRIMARY KEY, kind TEXT NOT NULL, dataset TEXT NOT NULL, "
     "unit TEXT NOT NULL, run_id TEXT, index BIGINT, reservation BIGINT, body TEXT NOT NULL, "
     "hash TEXT NOT NULL",
-    ACCOUNTS: "name TEXT NOT NULL, unit TEXT NOT NULL, fingerprint TEXT NOT NULL, "
-    "budget TEXT NOT NULL, spent TEXT NOT NULL, held TEXT NOT NULL, known TEXT NOT NULL, "
-    "rows TEXT NOT NULL",
+    ACCOUNTS: "name TEXT NOT NULL, unit TEXT NOT NULL, fingerprint TEXT NOT NULL, budget TEXT NOT "
+    "NULL, spent TEXT NOT NULL, held TEXT NOT NULL, known TEXT NOT NULL, rows TEXT NOT NULL",
     ROWS: "name TEXT NOT NULL, number INTEGER NOT NULL, key TEXT NOT NULL, block TEXT NOT NULL, "
     "digests BYTEA NOT NULL",
     CHECKPOINTS: "run_id TEXT PRIMARY KEY NOT NULL, index BIGINT NOT NULL, digest TEXT NOT NULL, "

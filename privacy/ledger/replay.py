@@ -250,9 +250,8 @@ def _find_account_problems(
         ]
         for what, found, expected in different[:1]:
             yield (
-                f"Expected the {what} of data set {key} to be ε = "
-                f"{format_rounded_up(expected, 9)} as in "
-                f"the log, got ε = {format_rounded_up(found, 9)}."
+                f"Expected the {what} of data set {key} to be ε = {format_rounded_up(expected, 9)} "
+                f"as in the log, got ε = {format_rounded_up(found, 9)}."
             )
         if not different and stored != replace(logged, budget=stored.budget):
             own_row, due_row = stored.to_row(), logged.to_row()

@@ -157,9 +157,8 @@ def compute_signal(
         shares = "noise inside each, "
     facts = (
         f"{'' if whole else f'N = {records:,} records, '}m = {federation.parties:,} "
-        f"{format_noun(federation.parties, 'party')}, {shares}ε = "
-        f"{format_exact(budget.epsilon)}, δ = {format_exact(budget.delta)}: signal-to-noise "
-        f"ratio A = {signal:,.3g}"
+        f"{format_noun(federation.parties, 'party')}, {shares}ε = {format_exact(budget.epsilon)}, "
+        f"δ = {format_exact(budget.delta)}: signal-to-noise ratio A = {signal:,.3g}"
     )
     return signal, facts
 

@@ -18,9 +18,8 @@ from parley.server.jobs.section_base import Auto, JobSection, replace_auto
 _KIND_DESCRIPTION = (
     "Default: from the label in data.schema: logistic for positive and negative, softmax for "
     f"classes, ridge for a range. {' | '.join(LOSSES)}. With algorithm.kind = 'fedavg': mlp | "
-    "pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where "
-    "function(features, classes) returns a torch.nn.Module. table with marginals; none with an "
-    "algorithm of your own."
+    "pca-mlp | cnn, or your own, 'module:function' or 'file.py:function', where function(features, "
+    "classes) returns a torch.nn.Module. table with marginals; none with an algorithm of your own."
 )
 
 

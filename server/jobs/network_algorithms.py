@@ -268,9 +268,8 @@ def _check_component_source(job: Job) -> None:
     held_out = job.data.test_source or job.data.test_fraction
     if public and not job.model.components_file and not held_out:
         raise ValueError(
-            "Expected model.pca-file, or held-out records (data.test-fraction, "
-            "data.test-source), with model.pca = 'public', got neither: there are no records "
-            "for computing components."
+            "Expected model.pca-file, or held-out records (data.test-fraction, data.test-source), "
+            "with model.pca = 'public', got neither: there are no records for computing components."
         )
 
 

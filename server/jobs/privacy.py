@@ -159,8 +159,7 @@ class PrivacySection(JobSection):
         if self.certificate == "plan" and self.ledger:
             raise ValueError(
                 "Expected no privacy.ledger with privacy.certificate = 'plan', which holds for "
-                "only one run, got one. To share a ledger between runs, use gaussian, zcdp or "
-                "pure."
+                "only one run, got one. To share a ledger between runs, use gaussian, zcdp or pure."
             )
         if self.chosen_certificate in _SHARED_CERTIFICATES and self.delta == 0:
             raise ValueError(

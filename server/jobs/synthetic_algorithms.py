@@ -144,8 +144,7 @@ class MarginalsSection(_OneSumSection):
             named = ", ".join(f"{column.name} ({column.size:,} values)" for column in widest)
             raise JobError(
                 f"Expected at most {MAX_CELLS:,} cells in all tables, got {cells:,}. The largest "
-                f"columns are {named}. Use fewer bins or categories, or algorithm.pairs = "
-                "'label'."
+                f"columns are {named}. Use fewer bins or categories, or algorithm.pairs = 'label'."
             )
         return PairTables(sizes=sizes, pairs=pairs, neighbouring=neighbouring, bound=bound)
 

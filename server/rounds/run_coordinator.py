@@ -283,8 +283,7 @@ def _check_deployment(job: Job, deployment: Deployment) -> None:
         )
     if job.privacy.has_private_sizes and job.parties.min_records == "auto":
         raise JobError(
-            "Expected parties.min-records, a public number that stands for every party's "
-            f"records, with privacy.unit = {job.privacy.unit!r} and {job.privacy.neighbouring} "
-            "neighbours, got 'auto': the parties' own numbers are private, and the server never "
-            "asks for them."
+            "Expected parties.min-records, a public number that stands for every party's records, "
+            f"with privacy.unit = {job.privacy.unit!r} and {job.privacy.neighbouring} neighbours, "
+            "got 'auto': the parties' own numbers are private, and the server never asks for them."
         )

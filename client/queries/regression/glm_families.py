@@ -127,8 +127,7 @@ class PoissonFamily(OutcomeFamily):
         if outcome.exposure and not get_range(schema, outcome.exposure).low > 0:
             raise QueryError(
                 f"Expected an exposure > 0, got {outcome.exposure!r} from "
-                f"{get_range(schema, outcome.exposure).low:g} on. Set its range in the "
-                "schema."
+                f"{get_range(schema, outcome.exposure).low:g} on. Set its range in the schema."
             )
 
     def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
@@ -160,9 +159,8 @@ class NegativeBinomialFamily(PoissonFamily):
         """Check the keys as in `OutcomeFamily.check_keys`."""
         if not 0 < outcome.dispersion <= _MAX_DISPERSION:
             raise QueryError(
-                f"Expected a dispersion in (0, {_MAX_DISPERSION:g}], got "
-                f"{outcome.dispersion:g}; poisson needs none, and its intervals hold "
-                "for any."
+                f"Expected a dispersion in (0, {_MAX_DISPERSION:g}], got {outcome.dispersion:g}; "
+                "poisson needs none, and its intervals hold for any."
             )
 
 
