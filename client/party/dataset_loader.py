@@ -84,13 +84,14 @@ def load_dataset(
     if label not in (*LABEL_READERS, "network", RAW_COLUMNS, APP_DATA):
         raise Declined(Reason.MODEL, f"Expected a label of {', '.join(LABEL_READERS)}, network.")
     source, division = dataset.locate_records(folder), dataset.get_division(blocks)
-    by_app = label == APP_DATA or bool(dataset.app_data)
-    named = isinstance(source, Path) and not by_app  # Rows of a database are named by contents.
+    by_app, fingerprint = label == APP_DATA or bool(dataset.app_data), ""
+    if isinstance(source, Path) and not by_app:  # Rows of a database are named by their contents.
+        fingerprint = compute_file_fingerprint(source)
     request = DatasetRequest(
         dataset=dataset,
         folder=folder,
         source=source,
-        fingerprint=compute_file_fingerprint(source) if named else "",
+        fingerprint=fingerprint,
         label=label,
         intercept=intercept,
         features=features,
