@@ -14,7 +14,9 @@ replaces the parties by `load_generator`, to measure a server for more parties t
 be. Folders are in memory if /dev/shm exists (--disk: in the folder for temporary files).
 
 Each line is JSON: medians over rounds without the first, which ends the set-up. CPU seconds and
-memory are each process's own. The load average is printed next to each wall-clock time.
+memory are each process's own. The load average is printed next to each wall-clock time. A run of at
+least 100 rounds also prints `growth`: memory, and CPU seconds of a round, at a tenth, half and the
+end.
 """
 
 from __future__ import annotations
@@ -345,11 +347,32 @@ def measure(given: argparse.Namespace, parties: int, root: Path) -> dict[str, An
         "peak_mib": rounds[-1]["peak"],
         "resident_mib": [rounds[1]["resident"], rounds[-1]["resident"]],
         "parties_resident_mib": [marks[0][2], marks[-1][2]],
+        "growth": _list_growth(rounds, marks),
         "bytes_up": rounds[-1]["bytes_up"] // parties,
         "absences": sum(len(line["absent"]) for line in later),
         **ends,
         "load": [rounds[0]["load"], rounds[-1]["load"]],
     }
+
+
+def _list_growth(
+    rounds: list[dict[str, Any]], marks: list[tuple[float, float, float]]
+) -> list[dict[str, Any]]:
+    """Return memory, and CPU seconds of a round, at a tenth, half and the end of a long run."""
+    tenth = len(rounds) // 10
+    if tenth < 10:
+        return []
+    server_cpu = [line["cpu_s"] for line in rounds]
+    return [
+        {
+            "round": end,
+            "server_mib": rounds[end - 1]["resident"],
+            "parties_mib": round(marks[end - 1][2], 1),
+            "server_cpu_s": round(statistics.mean(server_cpu[end - tenth : end]), 4),
+            "parties_cpu_s": round((marks[end - 1][1] - marks[end - tenth][1]) / (tenth - 1), 4),
+        }
+        for end in (tenth, len(rounds) // 2, len(rounds))
+    ]
 
 
 def _median(lines: list[dict[str, Any]], key: str) -> float:

@@ -7,20 +7,21 @@ These checks only refuse and charge nothing, so no ε rests on them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 
 from parley.client.contract.party_messages import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.dataset_config import DatasetConfig
-from parley.client.party.release_charge import build_entries, list_charged_entries, register_dataset
+from parley.client.party.release_charge import build_entries, list_round_charges, register_dataset
 from parley.privacy.accounting.account_certificates import BUDGET_TOLERANCE
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
-from parley.privacy.ledger.recorded_entries import RecordedEntry
+from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
 
 
 def check_budget(
@@ -108,16 +109,15 @@ def check_remaining_budget(
         )
 
 
-def check_round(
-    dataset: DatasetConfig, plan: ReleasePlan, *, charged: Sequence[RecordedEntry]
-) -> None:
+def check_round(ledger: Ledger, dataset: DatasetConfig, plan: ReleasePlan, *, account: str) -> None:
     """Check a round that its run was not charged for yet: it must fit into the limits of one job.
 
     Raises:
         Declined: budget-exhausted.
     """
-    if all(recorded.entry.index != plan.round_number for recorded in charged):
-        check_job(dataset, plan, releases=1, spent=_compose_entries(charged))
+    if not list_round_charges(ledger, plan, account):
+        spent = _compose_charges(ledger.count_charges(plan.run_id, account))
+        check_job(dataset, plan, releases=1, spent=spent)
 
 
 def count_unpaid_releases(ledger: Ledger, plan: ReleasePlan, *, account: str, rounds: int) -> int:
@@ -125,7 +125,7 @@ def count_unpaid_releases(ledger: Ledger, plan: ReleasePlan, *, account: str, ro
 
     Each release is charged to all of the data's budgets.
     """
-    paid = {recorded.entry.index for recorded in list_charged_entries(ledger, plan.run_id, account)}
+    paid = {recorded.entry.index for recorded in _list_charges(ledger, plan.run_id, account)}
     return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
 
 
@@ -133,17 +133,27 @@ def compose_earlier_charges(
     ledger: Ledger, plan: ReleasePlan, *, account: str
 ) -> dict[Unit, Composition]:
     """Return a run's charges for the releases before those of a plan; often empty."""
-    recorded_entries = list_charged_entries(ledger, plan.run_id, account)
-    return _compose_entries(
-        recorded for recorded in recorded_entries if recorded.entry.index < plan.round_number
-    )
+    counts: dict[Unit, Counter[PrivacyEvent]] = {}
+    for recorded in _list_charges(ledger, plan.run_id, account):
+        if recorded.entry.index < plan.round_number:
+            counts.setdefault(recorded.entry.key.unit, Counter())[recorded.entry.event] += 1
+    return _compose_charges(counts)
 
 
-def _compose_entries(recorded_entries: Iterable[RecordedEntry]) -> dict[Unit, Composition]:
+def _list_charges(ledger: Ledger, run_id: str, account: str) -> list[RecordedEntry]:
+    """Return all of a run's charges on a data set. Rounds use their counts, which stay small."""
+    return [
+        recorded
+        for recorded in ledger.list_entries(run_id)
+        if recorded.entry.dataset == account and recorded.state is not EntryState.VOIDED
+    ]
+
+
+def _compose_charges(
+    counts: Mapping[Unit, Mapping[PrivacyEvent, int]],
+) -> dict[Unit, Composition]:
     spent: dict[Unit, Composition] = {}
-    counts = Counter(
-        (recorded.entry.key.unit, recorded.entry.event) for recorded in recorded_entries
-    )
-    for (unit, event), count in counts.items():
-        spent[unit] = spent.get(unit, Composition.create_empty()).add(event, count=count)
+    for unit, events in counts.items():
+        for event, count in events.items():
+            spent[unit] = spent.get(unit, Composition.create_empty()).add(event, count=count)
     return spent

@@ -202,7 +202,7 @@ def load_decisions(
         for own_digest, decision in found.items()
         if not decision.accepted
         or _parse_decision_time(decision) >= since
-        or ledger.list_entries(decision.run_id)
+        or ledger.has_entries(decision.run_id)
     }
 
 

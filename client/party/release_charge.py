@@ -117,13 +117,10 @@ def build_entries(
         raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
-def list_charged_entries(ledger: Ledger, run_id: str, account: str) -> list[RecordedEntry]:
-    """Return a run's charges on a data set, in all its budgets."""
-    return [
-        recorded
-        for recorded in ledger.list_entries(run_id)
-        if recorded.entry.dataset == account and recorded.state is not EntryState.VOIDED
-    ]
+def list_round_charges(ledger: Ledger, plan: ReleasePlan, account: str) -> list[RecordedEntry]:
+    """Return the charges of the plan's round on a data set, in all its budgets."""
+    recorded_entries = ledger.list_release(plan.run_id, account, plan.round_number)
+    return [each for each in recorded_entries if each.state is not EntryState.VOIDED]
 
 
 def reserve_charge(
@@ -132,7 +129,6 @@ def reserve_charge(
     *,
     account: str,
     party: str,
-    charged: Sequence[RecordedEntry],
     release: bytes,
     rounds: int = 1,
     assumptions: Sequence[str] = (),
@@ -140,7 +136,6 @@ def reserve_charge(
     """Charge a round for every unit with a guarantee, or find it charged already.
 
     Args:
-        charged: the run's charges so far (`list_charged_entries`).
         rounds: number of the plan's rounds. Sampled steps are charged for all of them with the
             first.
         assumptions: the assumptions of its ε beyond its proof.
@@ -151,9 +146,9 @@ def reserve_charge(
             budget-exhausted.
     """
     entries = build_entries(plan, account, party, assumptions)
-    same_round = [recorded for recorded in charged if recorded.entry.index == plan.round_number]
+    same_round = list_round_charges(ledger, plan, account)
     try:
-        _plan_steps(ledger, entries, charged, rounds)
+        _plan_steps(ledger, entries, account, rounds)
         reservations = ledger.reserve(entries)
     except BudgetExceeded as error:
         raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
@@ -166,16 +161,15 @@ def reserve_charge(
     )
 
 
-def _plan_steps(
-    ledger: Ledger, entries: Sequence[LedgerEntry], charged: Sequence[RecordedEntry], rounds: int
-) -> None:
+def _plan_steps(ledger: Ledger, entries: Sequence[LedgerEntry], account: str, rounds: int) -> None:
     """Charge all rounds of a plan of sampled steps at once, when its first one is charged.
 
     The release's other entries are held in the same step. If one budget refuses, none is charged.
     """
     accounts = {each.key: each for each in ledger.list_accounts()}
     planned = {e.key for e in entries if e.key in accounts and accounts[e.key].must_plan(e.event)}
-    same_event = {each.entry.event for each in charged}
+    charged = ledger.count_charges(entries[0].run_id, account)
+    same_event = {event for counts in charged.values() for event in counts}
     if any(each.key in planned and each.event not in same_event for each in entries):
         ledger.hold(
             entries[0].run_id,

@@ -82,15 +82,13 @@ def compute_contribution(
     if stored is not None and not is_repeat:
         _check_same_records(stored.head.get("records", records), records, agreement.run_id)
     release_charge.register_dataset(ledger, dataset, account=account, data=data, plan=plan)
-    charged = release_charge.list_charged_entries(ledger, plan.run_id, account)
-    job_limits.check_round(dataset, plan, charged=charged)
+    job_limits.check_round(ledger, dataset, plan, account=account)
     assumptions = list_release_assumptions(accepted.algorithm, agreement.features.get("name", ""))
     charge = release_charge.reserve_charge(
         ledger,
         plan,
         account=account,
         party=party,
-        charged=charged,
         release=charge_name,
         rounds=agreement.rounds,
         assumptions=assumptions,

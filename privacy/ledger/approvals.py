@@ -8,7 +8,7 @@ account.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -66,13 +66,13 @@ class OwnerDecision:
         )
 
 
-def list_decisions(records: Sequence[LedgerRecord]) -> tuple[OwnerDecision, ...]:
+def list_decisions(records: Iterable[LedgerRecord]) -> tuple[OwnerDecision, ...]:
     """Return the decisions among records, in order."""
     return tuple(
         OwnerDecision.from_record(each) for each in records if each.kind == RecordKind.DECIDE
     )
 
 
-def map_latest_decisions(decisions: Sequence[OwnerDecision]) -> dict[str, OwnerDecision]:
+def map_latest_decisions(decisions: Iterable[OwnerDecision]) -> dict[str, OwnerDecision]:
     """Return proposal → the decision that counts for it."""
     return {proposal: each for each in decisions for proposal in each.proposals}

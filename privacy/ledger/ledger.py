@@ -56,16 +56,17 @@ from parley.privacy.ledger.database import Database
 from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt, LedgerError
-from parley.privacy.ledger.recorded_entries import RecordedEntry, collect_entries
+from parley.privacy.ledger.recorded_entries import RecordedEntry, RunCharges, collect_entries
 from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
 from parley.privacy.ledger.replay import LedgerProblem, check_sound
 from parley.privacy.ledger.reservations import Checkpoint
 
 if TYPE_CHECKING:
+    from parley.privacy.accounting.privacy_events import PrivacyEvent
     from parley.privacy.accounting.threat_model import Unit
     from parley.privacy.ledger.account import BudgetAccount, Claims
     from parley.privacy.ledger.block_composition import Blocks
-    from parley.privacy.ledger.table_access import LedgerWriter, RunLog
+    from parley.privacy.ledger.table_access import LedgerWriter
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -101,7 +102,7 @@ class Ledger:
 
     def __init__(self, place: Database) -> None:
         self._open: Database | None = place
-        self._seen: RunLog | None = None
+        self._charges: RunCharges | None = None
         self._name = place.name
 
     @classmethod
@@ -249,21 +250,39 @@ class Ledger:
     def list_decisions(self, run_id: str | None = None) -> tuple[OwnerDecision, ...]:
         """Return the owner's decisions on a run's proposals, or on all, in order."""
         with self._database.open_reader() as reader:
-            records = (
-                list(reader.iterate_records())
-                if run_id is None
-                else reader.load_run_records(run_id)
-            )
-            return list_decisions(records)
+            if run_id is None:
+                return list_decisions(reader.iterate_records())
+            return list_decisions(reader.iterate_decisions(run_id))
 
     def list_entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """Return all entries, or those of a run, in the order of their reservation."""
         with self._database.open_reader() as reader:
             if run_id is None:
-                return tuple(collect_entries(reader.iterate_records()).values())
-            # A run lists its entries every round, so only the new ones are read.
-            self._seen = seen = reader.load_entries(run_id, self._seen)
-        return tuple(seen.entries.values())
+                return collect_entries(reader.iterate_records())
+            return collect_entries(reader.iterate_run(run_id))
+
+    def has_entries(self, run_id: str) -> bool:
+        """Return whether the run ever reserved a release."""
+        with self._database.open_reader() as reader:
+            return reader.has_entries(run_id)
+
+    def list_release(self, run_id: str, dataset: str, index: int) -> tuple[RecordedEntry, ...]:
+        """Return the entries of one release on a data set, in the order of their reservation."""
+        with self._database.open_reader() as reader:
+            return collect_entries(reader.iterate_release(run_id, dataset, index))
+
+    def count_charges(self, run_id: str, dataset: str) -> dict[Unit, dict[PrivacyEvent, int]]:
+        """Return a run's releases on a data set that were not voided: unit → event → number.
+
+        Only records that are newer than the last call's are read.
+        """
+        with self._database.open_reader() as reader:
+            self._charges = reader.count_charges(run_id, self._charges)
+        counts: dict[Unit, dict[PrivacyEvent, int]] = {}
+        for (key, event), count in self._charges.counts.items():
+            if key.dataset == dataset:
+                counts.setdefault(key.unit, {})[event] = count
+        return counts
 
     def list_accounts(self) -> tuple[BudgetAccount, ...]:
         """Return every budget with its spending, by data and unit."""

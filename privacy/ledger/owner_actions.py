@@ -91,7 +91,7 @@ def decide(
         )
     except ValueError as error:
         raise LedgerConflict(str(error)) from error
-    standing = map_latest_decisions(list_decisions(writer.load_run_records(run_id)))
+    standing = map_latest_decisions(list_decisions(writer.iterate_decisions(run_id)))
     before = [standing[each] for each in made.proposals if each in standing]
     if len(before) == len(made.proposals) and all(_is_repeat(made, each) for each in before):
         return before[0]

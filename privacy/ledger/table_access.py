@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any, TypeAlias
@@ -45,9 +44,8 @@ from parley.privacy.ledger.hash_chain import (
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import (
-    RecordedEntry,
+    RunCharges,
     StoredCheckpoint,
-    collect_entries,
     parse_entry,
 )
 from parley.privacy.ledger.replay import LedgerProblem, find_problems
@@ -61,7 +59,12 @@ from parley.privacy.ledger.row_digests import (
 _HEAD = build_select(HEAD, "WHERE id = 1")
 _RECORDS = build_select(RECORDS, "ORDER BY position")
 _SINCE = build_select(RECORDS, "WHERE position >= ? ORDER BY position")
-_OF_RUN = build_select(RECORDS, "WHERE run_id = ? AND position > ? ORDER BY position")
+_OF_RUN = build_select(RECORDS, "WHERE run_id = ? ORDER BY position")
+_OF_RELEASE = build_select(
+    RECORDS, 'WHERE run_id = ? AND dataset = ? AND "index" = ? ORDER BY position'
+)
+_ANY_RELEASE = f'SELECT 1 FROM {RECORDS} WHERE run_id = ? AND "index" IS NOT NULL LIMIT 1'  # noqa: S608 - a name of ours
+_OF_NO_RELEASE = build_select(RECORDS, 'WHERE run_id = ? AND "index" IS NULL ORDER BY position')
 LATEST = build_select(
     RECORDS,
     'WHERE run_id = ? AND "index" = ? AND dataset = ? AND unit = ? ORDER BY position DESC LIMIT 1',
@@ -73,15 +76,6 @@ _NAMES = f"SELECT DISTINCT name, key FROM {ROWS}"  # noqa: S608 - a name of ours
 
 _Row = dict[str, str]
 Readings: TypeAlias = deque[tuple[str, KnownRows | None]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunLog:
-    """The entries of a run, by reservation, as in the log that ended with `head`."""
-
-    run_id: str
-    head: ChainHead
-    entries: Mapping[int | None, RecordedEntry]
 
 
 class LedgerReader:
@@ -134,28 +128,43 @@ class LedgerReader:
             )
         return records
 
+    def _iterate(self, query: str, *values: object) -> Iterator[LedgerRecord]:
+        return (LedgerRecord(**row) for row in self.connection.fetch_rows(query, *values))
+
     def _load_records(self, query: str, *values: object) -> list[LedgerRecord]:
-        return [LedgerRecord(**row) for row in self.connection.fetch_rows(query, *values)]
+        return list(self._iterate(query, *values))
 
     def iterate_records(self) -> Iterator[LedgerRecord]:
         """Yield all records in order."""
-        return (LedgerRecord(**row) for row in self.connection.fetch_rows(_RECORDS))
+        return self._iterate(_RECORDS)
 
-    def load_entries(self, run_id: str, seen: RunLog | None) -> RunLog:
-        """Return the entries of a run; after `seen`, only newer records are read.
+    def count_charges(self, run_id: str, seen: RunCharges | None) -> RunCharges:
+        """Return how often a run was charged; after `seen`, only newer records are read.
 
         Args:
             seen: an earlier result. It is used if the log still contains its head.
         """
         if seen is None or seen.run_id != run_id or not self.has_head(seen.head):
-            seen = RunLog(run_id=run_id, head=ChainHead(records=0, hash=GENESIS), entries={})
-        records = self._load_records(_OF_RUN, run_id, seen.head.records)
-        entries = collect_entries(records, seen.entries)
-        return RunLog(run_id=run_id, head=self.head, entries=entries)
+            start = RunCharges(run_id=run_id, head=ChainHead(records=0, hash=GENESIS))
+            return start.with_records(self.iterate_run(run_id), self.head)
+        newer = self._iterate(_SINCE, seen.head.records + 1)
+        return seen.with_records((each for each in newer if each.run_id == run_id), self.head)
 
-    def load_run_records(self, run_id: str) -> list[LedgerRecord]:
-        """Return all records of a run, in order."""
-        return self._load_records(_OF_RUN, run_id, 0)
+    def iterate_run(self, run_id: str) -> Iterator[LedgerRecord]:
+        """Yield all records of a run in order."""
+        return self._iterate(_OF_RUN, run_id)
+
+    def has_entries(self, run_id: str) -> bool:
+        """Return whether the run ever reserved a release."""
+        return any(True for _ in self.connection.fetch_rows(_ANY_RELEASE, run_id))
+
+    def iterate_release(self, run_id: str, dataset: str, index: int) -> Iterator[LedgerRecord]:
+        """Yield all records about a release on a data set in order."""
+        return self._iterate(_OF_RELEASE, run_id, dataset, index)
+
+    def iterate_decisions(self, run_id: str) -> Iterator[LedgerRecord]:
+        """Yield a run's records about no release, which include its owner's decisions."""
+        return self._iterate(_OF_NO_RELEASE, run_id)
 
     def has_head(self, head: ChainHead) -> bool:
         """Return whether the log is that of `head`, or continues from it."""

@@ -140,14 +140,13 @@ def build_guarantee_summaries(
         extra_guarantees: of the completed releases before and after the rounds.
         assumptions: what the guarantees depend on.
     """
-    summed = [line.parties.summed for line in progress.lines]
     return tuple(
         _summarize_guarantee(
             plan,
             own,
             asked,
             progress.spent[own.unit],
-            contributions=summed,
+            contributions=progress.totals.summed,
             extra_guarantees=extra_guarantees,
             assumptions=assumptions,
             noise=summarize_noise(job, plan, own, engine=engine),

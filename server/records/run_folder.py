@@ -286,15 +286,14 @@ class RunFolder(WorkFolder):
                 f"{beyond[0]} of its log: the ledger of another job, or an older copy."
             )
 
-    def rewrite_rounds(self, lines: Iterable[RoundLine]) -> list[RoundLine]:
+    def rewrite_rounds(self, lines: Iterable[RoundLine]) -> None:
         """Replace `rounds.jsonl`, after a crash, with the lines that the ledger committed.
 
         The ledger has no simulation-only metrics; those of complete lines are kept.
         """
         known = self._load_figures()
-        merged = [line.with_fields(simulation_only=known.get(line.round, {})) for line in lines]
+        merged = (line.with_fields(simulation_only=known.get(line.round, {})) for line in lines)
         self._write("rounds.jsonl", "".join(map(_dump, merged)))
-        return merged
 
     def save_step(self, release: int, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Save the state after one of several secure sums in a release.

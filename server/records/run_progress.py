@@ -9,7 +9,7 @@ from typing import Any
 from parley.client.contract.model_state import State
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit
-from parley.server.records.round_line import RoundLine
+from parley.server.records.round_totals import RoundTotals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +23,7 @@ class RunProgress:
         done: number of committed releases of that stage; rounds, in the last one.
         state: after them; empty before the first release.
         spent: composition of all releases so far, for each unit of the plans.
+        totals: what the summary needs of the rounds so far.
         ahead: name of a stage ahead of the rounds → parties and traffic of its last release.
     """
 
@@ -32,5 +33,5 @@ class RunProgress:
     done: int
     state: State
     spent: Mapping[Unit, Composition]
-    lines: list[RoundLine]
+    totals: RoundTotals
     ahead: dict[str, dict[str, Any]] = field(default_factory=dict)

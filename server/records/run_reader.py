@@ -27,7 +27,7 @@ from parley.server.records.json_record import JsonRecordError
 from parley.server.records.round_line import RoundAccount, RoundLine
 from parley.server.records.run_folder import RunFolderError, load_run_job
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.summary_builder import build_job_fields, sum_traffic
+from parley.server.records.summary_builder import build_job_fields
 
 _FIGURES = ("loss", "accuracy")
 
@@ -60,7 +60,8 @@ def build_partial_summary(folder: Path, job: Job, lines: Sequence[RoundLine]) ->
             for asked, account in zip(job.budgets, last.guarantees, strict=False)
         ],
         "secure_aggregation": {
-            **sum_traffic(lines),
+            "bytes_up": sum(line.bytes_up for line in lines),
+            "bytes_down": sum(line.bytes_down for line in lines),
             "ring_bits": None,
             "scale_bits": None if grid is None else round(math.log2(grid)),
             "inflation": drawn.get("grid_inflation"),

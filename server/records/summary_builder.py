@@ -39,7 +39,6 @@ from parley.server.planning.run_stages import (
 )
 from parley.server.records.data_budgets import build_data_accounts
 from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
-from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_summary import ClippedFraction, EvaluationSummary, RunSummary
@@ -86,11 +85,12 @@ def build_clipped_fraction(plan: ReleasePlan, progress: RunProgress) -> ClippedF
 
     The variation between batches adds to it: at most ½√((1 − q)/(q·n·T)) per party and round.
     """
+    totals = progress.totals
     measured = [
-        (line.clipped_fraction, deviation)
-        for line in progress.lines
-        if line.clipped_fraction is not None
-        and (deviation := compute_fraction_deviation(plan, parties=line.parties.summed)) is not None
+        (fraction, deviation)
+        for fraction, summed in zip(totals.clipped_fractions, totals.summed, strict=True)
+        if not math.isnan(fraction)
+        and (deviation := compute_fraction_deviation(plan, parties=summed)) is not None
     ]
     if not measured:
         return None
@@ -210,11 +210,11 @@ def build_run_summary(
         began: start time, by `time.perf_counter`.
     """
     progress = finished.progress
-    plan = get_rounds_stage(finished.stages).plan
+    plan, totals = get_rounds_stage(finished.stages).plan, progress.totals
     components = progress.ahead.get(COMPONENTS)
-    seconds_by_round = [line.seconds for line in progress.lines]
     sums: dict[str, Any] = {
-        **sum_traffic(progress.lines),
+        "bytes_up": totals.bytes_up,
+        "bytes_down": totals.bytes_down,
         "ring_bits": plan.encoding.ring_bits,
         "scale_bits": plan.encoding.scale_bits,
         "inflation": plan.inflation,
@@ -252,7 +252,7 @@ def build_run_summary(
         ),
         "secure_aggregation": sums,
         "seconds": time.perf_counter() - began,
-        "seconds_per_round": float(np.median(seconds_by_round)) if seconds_by_round else None,
+        "seconds_per_round": float(np.median(totals.seconds)) if totals.seconds else None,
         "deployment": deployment,
         "record_bounds": compute_record_bounds(plan, rounds=progress.done),
         "clipped_fraction": build_clipped_fraction(plan, progress),
@@ -277,12 +277,4 @@ def build_job_fields(job: Job) -> dict[str, Any]:
         "parties": job.parties.count,
         "weights": job.parties.weights,
         "rounds": job.rounds if known else 0,
-    }
-
-
-def sum_traffic(lines: Sequence[RoundLine]) -> dict[str, int]:
-    """Return the total traffic of all rounds."""
-    return {
-        "bytes_up": sum(line.bytes_up for line in lines),
-        "bytes_down": sum(line.bytes_down for line in lines),
     }

@@ -29,6 +29,7 @@ from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.run_stages import RunStage, compute_spent_before
 from parley.server.records.round_line import RoundAccount, RoundLine
+from parley.server.records.round_totals import RoundTotals
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
 from parley.server.rounds.cohort import Cohort, PartyFailed, RoundSum
@@ -67,7 +68,7 @@ def run_stage(
         TooFewSurvivors, PartyFailed: outside the rounds; after the second the charge stays.
     """
     randomness.check(seeded=stage.plan.seeded)
-    progress, numbers = replace(start, lines=list(start.lines)), stage.numbers[start.done :]
+    progress, numbers = replace(start, totals=start.totals.copy()), stage.numbers[start.done :]
     if not numbers:
         return replace(progress, status="complete")
     entries = _build_entries(stage, dataset)
@@ -113,15 +114,19 @@ def run_stage(
             raise exhausted
         progress = replace(progress, done=progress.done + 1, state=state, spent=spent)
         if line:
-            progress.lines.append(line)
+            progress.totals.add(line)
             observe(line)
         if exhausted is not None:  # The run ends here and its model is kept.
             return replace(progress, status="budget-exhausted", reason=str(exhausted))
     return replace(progress, status="complete")
 
 
-def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: str) -> RunProgress:
-    """Return the progress of a run according to its ledger; a new run is before its first stage.
+def find_resume_point(
+    ledger: Ledger, *, stages: Sequence[RunStage], dataset: str
+) -> tuple[RunProgress, list[RoundLine]]:
+    """Return the progress of a run according to its ledger, and its rounds.
+
+    A new run is before its first stage.
 
     Raises:
         JobError: earlier releases were made under another plan: the job, or the data, was changed
@@ -154,23 +159,25 @@ def find_resume_point(ledger: Ledger, *, stages: Sequence[RunStage], dataset: st
             lines.append(RoundLine.model_validate(recorded.outcome["line"]))
     stored = ledger.get_checkpoint(run_id)
     if stored is None:
-        return RunProgress(done=0, state={}, spent=compute_spent_before(stages, 0), lines=[])
+        spent = compute_spent_before(stages, 0)
+        return RunProgress(done=0, state={}, spent=spent, totals=RoundTotals()), []
     at = stage_of(stored.release) % len(stages)
     done = stored.release - stages[at].numbers.start + 1
     if done == stages[at].rounds and at + 1 < len(stages):
         at, done = at + 1, 0  # The checkpoint is the next stage's first state.
     plan = stages[at].plan
     spent = compute_spent_before(stages, at)
-    return RunProgress(
+    progress = RunProgress(
         stage=at,
         done=done,
         state=load_state(stored.data),
         spent={
             unit: each.add(plan.compute_event(unit), count=done) for unit, each in spent.items()
         },
-        lines=lines,
+        totals=RoundTotals.from_lines(lines),
         ahead=ahead,
     )
+    return progress, lines
 
 
 def _build_entries(stage: RunStage, dataset: str) -> tuple[LedgerEntry, ...]:

@@ -77,11 +77,9 @@ def execute_run(
                 folder.mark_begun()
                 if roster:
                     folder.save_roster_id(roster)
-            known = ledger.list_entries(folder.run_id)
-            folder.check_ledger([each.entry.index for each in known if each.outcome is not None])
+            _check_log(folder, ledger)
             with reserve_budget(ledger, stages, dataset=dataset, partial=job.run.partial):
-                start = find_resume_point(ledger, stages=stages, dataset=dataset)
-                start = replace(start, lines=folder.rewrite_rounds(start.lines))
+                start = _restore_progress(folder, ledger, stages, dataset=dataset)
                 progress, algorithm, unmeasured = _run_stages(
                     stages,
                     start,
@@ -106,6 +104,21 @@ def execute_run(
         head=head,
         totals=totals,
     )
+
+
+def _check_log(folder: RunFolder, ledger: Ledger) -> None:
+    """Raise RunFolderError if the folder has a round that the ledger never committed."""
+    entries = ledger.list_entries(folder.run_id)
+    folder.check_ledger([each.entry.index for each in entries if each.outcome is not None])
+
+
+def _restore_progress(
+    folder: RunFolder, ledger: Ledger, stages: Sequence[RunStage], *, dataset: str
+) -> RunProgress:
+    """Return the run's progress; write its rounds anew from the ledger."""
+    start, lines = find_resume_point(ledger, stages=stages, dataset=dataset)
+    folder.rewrite_rounds(lines)
+    return start
 
 
 def _run_stages(

@@ -84,13 +84,13 @@ def build_answer_request(
     Args:
         check: Called after a change. While it raises, no request is answered.
     """
-    watched = [folder / name for name in ("party.toml", "deployment.toml", "identity.key")]
+    names = "party.toml", "deployment.toml", "identity.key"
     opened: list[tuple[object, PartyService]] = []
     checked: list[object] = []
 
     def answer(request: bytes) -> bytes:
         try:
-            stamps = [(file.stat().st_mtime_ns, file.stat().st_ino) for file in watched]
+            stamps = [_read_stamp(folder / name) for name in names]
             if not opened or opened[0][0] != stamps:
                 for _, before in opened:
                     before.close()
@@ -108,6 +108,12 @@ def build_answer_request(
             return encode_frame(build_refusal(Reason.ERROR))
 
     return answer
+
+
+def _read_stamp(file: Path) -> tuple[int, int]:
+    """Return numbers that change if the file is changed or replaced."""
+    status = file.stat()
+    return status.st_mtime_ns, status.st_ino
 
 
 def restart_process() -> None:
@@ -230,6 +236,7 @@ class PartyClient:
         self._twice = -_SAY_EVERY_S
         self._over = threading.Event()
         self._call: Any = None
+        self._roster: tuple[object, str] | None = None
 
     def run_forever(self) -> None:
         """Answer requests and reconnect; raise CallError once the server refuses this party for
@@ -291,6 +298,14 @@ class PartyClient:
             self._say(LogEvent("disconnected", line, server=self._address, reason=reason))
         self._said = reason
 
+    def _get_deployment_id(self) -> str:
+        """Return the id of the roster, which is parsed again only after a change."""
+        path = self._folder / "deployment.toml"
+        stamp = _read_stamp(path) if path.exists() else None
+        if self._roster is None or self._roster[0] != stamp:
+            self._roster = stamp, load_deployment(path).id
+        return self._roster[1]
+
     def _report_duplicate(self) -> None:
         now = time.monotonic()
         if now - self._twice >= _SAY_EVERY_S:
@@ -306,13 +321,13 @@ class PartyClient:
         """Serve one connection to its end; raise grpc.RpcError unless the server ended it in
         order.
         """
-        deployment = load_deployment(self._folder / "deployment.toml")
+        deployment_id = self._get_deployment_id()
         credentials = load_channel_credentials(self._folder, "party")
         outgoing: Outgoing = queue.SimpleQueue()
         with grpc.secure_channel(self._address, credentials, build_channel_options()) as channel:
             attend = channel.stream_stream(ATTEND)
             call: Any = attend(
-                _iterate_messages(outgoing), metadata=build_call_metadata(deployment.id)
+                _iterate_messages(outgoing), metadata=build_call_metadata(deployment_id)
             )
             self._call = call
             if self._over.is_set():  # it was set before `_call` was

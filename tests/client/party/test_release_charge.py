@@ -131,7 +131,7 @@ def test_a_planned_job_that_one_budget_refuses_is_charged_to_none(tmp_path, wire
         assert any(each.must_plan(plan.compute_event(each.budget.unit)) for each in accounts)
         with pytest.raises(Declined) as refused:
             release_charge.reserve_charge(
-                ledger, plan, account="ward", party="p", charged=(), release=bytes(32), rounds=3
+                ledger, plan, account="ward", party="p", release=bytes(32), rounds=3
             )
         assert refused.value.reason == "budget-exhausted"
         assert ledger.list_accounts() == accounts

@@ -150,32 +150,46 @@ def test_accounts_that_are_none_are_refused(accounts: Any) -> None:
         an_entry(facts=FACTS | {"accounts": accounts})
 
 
-def test_a_runs_entries_are_read_once_and_again_where_the_log_is_another(
+def test_a_runs_charges_are_read_once_and_again_if_the_log_is_another(
     ledger: Ledger, ledger_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from parley.privacy.ledger import recorded_entries
 
-    parsed, original = [0], recorded_entries.parse_reserved_entry
+    parsed, original = [0], recorded_entries.parse_entry
 
     def counted(*arguments: Any) -> Any:
         parsed[0] += 1
         return original(*arguments)
 
-    monkeypatch.setattr(recorded_entries, "parse_reserved_entry", counted)
+    monkeypatch.setattr(recorded_entries, "parse_entry", counted)
+    event = an_entry(1).event
     with Ledger.open(ledger_url) as other:  # another process, for all that matters
         for index in range(1, 6):
             held = (ledger, other)[index % 2].reserve((an_entry(index),))[0]
-            assert len(ledger.list_entries("run-1")) == index
+            assert ledger.count_charges("run-1", ADULT.name) == {Unit.RECORD: {event: index}}
             ledger.commit((held.id,), outcome={"survivors": index})
-            assert ledger.list_entries("run-1")[-1].outcome == {"survivors": index}
-        assert parsed[0] == 5
-        assert ledger.list_entries("run-1") == other.list_entries("run-1") == other.list_entries()
-        assert ledger.list_entries("run-2") == ()
+            assert ledger.count_charges("run-1", ADULT.name) == {Unit.RECORD: {event: index}}
+            (entry,) = ledger.list_release("run-1", ADULT.name, index)
+            assert entry.outcome == {"survivors": index}
+            assert entry == ledger.list_entries("run-1")[-1] == other.list_entries()[-1]
+            parsed[0] = 0
+        assert ledger.count_charges("run-1", ADULT.name)[Unit.RECORD] == {event: 5}
+        assert parsed[0] == 0
+        void = other.reserve((an_entry(6),))[0]
+        assert ledger.count_charges("run-1", ADULT.name)[Unit.RECORD] == {event: 6}
+        other.void((void.id,), "nothing was released")
+        assert ledger.count_charges("run-1", ADULT.name)[Unit.RECORD] == {event: 5}
+        assert ledger.list_entries("run-2") == () == ledger.list_release("run-1", ADULT.name, 7)
+        assert (
+            ledger.count_charges("run-2", ADULT.name) == {} == ledger.count_charges("run-1", "no")
+        )
+        assert ledger.has_entries("run-1")
+        assert not ledger.has_entries("run-2")
     with ledger._database.open_reader() as reader:
-        seen = reader.load_entries("run-1", None)
+        seen = reader.count_charges("run-1", None)
         for head in (ChainHead(records=3, hash="x"), ChainHead(records=99, hash=seen.head.hash)):
-            of_another_log = replace(seen, head=head, entries={})
-            assert reader.load_entries("run-1", of_another_log) == seen
+            of_another_log = replace(seen, head=head, counts={})
+            assert reader.count_charges("run-1", of_another_log) == seen
 
 
 def test_an_entry_survives_json_and_does_not_follow_its_callers_dictionary() -> None:

@@ -15,8 +15,9 @@ from cables import Cable
 from ports import asked, echo
 
 from parley.client.contract.party_messages import decode_frame
+from parley.client.contract.roster import RosterError
 from parley.deploy.child_processes import find_free_ports
-from parley.deploy.stream import grpc_options
+from parley.deploy.stream import grpc_options, party_client
 from parley.deploy.stream.grpc_client import CallError
 from parley.deploy.stream.party_client import PartyClient, _RequestQueue, build_answer_request
 
@@ -151,6 +152,24 @@ def test_waits_grow_to_three_seconds_and_start_anew_after_a_connection_that_held
         "the server ended it. Trying again.",
         "lost. Trying again.",
     ]
+
+
+def test_a_roster_is_parsed_again_only_after_a_change(consortium, monkeypatch):
+    parsed, load = [], party_client.load_deployment
+    monkeypatch.setattr(party_client, "load_deployment", lambda p: parsed.append(p) or load(p))
+    home = consortium.home(0)
+    party = PartyClient(home, address="", answers=echo, say=print)
+    assert [party._get_deployment_id() for _ in range(3)] == [consortium.deployment.id] * 3
+    assert len(parsed) == 1
+    roster = home / "deployment.toml"
+    replaced = roster.with_name("new")
+    replaced.write_bytes(roster.read_bytes().replace(b"north", b"other"))
+    replaced.replace(roster)
+    with pytest.raises(RosterError, match="was changed by hand"):
+        party._get_deployment_id()
+    roster.unlink()
+    with pytest.raises(RosterError, match="Expected a deployment file"):
+        party._get_deployment_id()
 
 
 def test_a_server_neither_ends_a_party_by_two_requests_of_one_number_nor_fills_its_memory(
