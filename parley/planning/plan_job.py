@@ -40,7 +40,7 @@ from parley.server.planning.job_planner import build_model
 from parley.server.planning.noise_scale import calibrate_mechanism
 from parley.server.planning.run_stages import EVALUATION, RunStage, get_rounds_stage
 from parley.server.planning.stage_planner import check_cost, plan_stages
-from parley.server.records.data_budgets import load_data_accounts
+from parley.server.records.data_budgets import load_ledger_outlook
 from parley.server.records.guarantees import (
     build_planned_guarantee,
     compute_record_bounds,
@@ -211,12 +211,12 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
         },
     }
     more = _PLANNERS[job.algorithm.plan_detail]
-    accounts, note = load_data_accounts(job, stages)
+    ledger = load_ledger_outlook(job, stages)
     rest = {
-        "refusal": refusal,
+        "refusal": refusal or ledger.refusal,
         "simulation": estimate_simulation(job, algorithm, release, federation),
-        "data_accounts": accounts or None,
-        "data_note": note or None,
+        "data_accounts": ledger.accounts or None,
+        "data_note": ledger.note or None,
     }
     return Plan.model_validate(facts | rest | more(planned))
 

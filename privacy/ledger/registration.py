@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
@@ -60,19 +60,11 @@ def register(
         raise ValueError(f"Expected budgets of one data set, one per unit, got {shown}.")
     new = _compute_new_digests(writer, data)
     known = _find_same_data(writer, data, new[1] if new and among else {})
-    for budget in budgets:
-        if budget.unit in known:
-            _check_terms(known[budget.unit], budget)
+    check_known_accounts(known, budgets)
     if known:
-        if not units & known.keys():
-            _raise_conflict(next(iter(known.values())), data)
-        check_units(data.name, charged=units, registered=known.keys())
         data = next(iter(known.values())).budget
     seen = {fingerprint for each in known.values() for fingerprint in each.fingerprints}
     seen |= budgets[0].digests
-    for budget in budgets:
-        if budget.unit not in known:
-            _check_unreleased(known.values(), budget)
     if new and known and among:
         _check_in_place(writer, data.name, known, new[1])
     rows = (
@@ -88,6 +80,23 @@ def register(
         else _record_fingerprints(writer, known[budget.unit], seen, rows)
         for budget in budgets
     )
+
+
+def check_known_accounts(
+    known: Mapping[Unit, BudgetAccount], budgets: Sequence[DatasetBudget]
+) -> None:
+    """Raise LedgerConflict if a data set with these accounts cannot have these budgets, too."""
+    for budget in budgets:
+        if budget.unit in known:
+            _check_terms(known[budget.unit], budget)
+    if known:
+        units = {each.unit for each in budgets}
+        if not units & known.keys():
+            _raise_conflict(next(iter(known.values())), budgets[0])
+        check_units(budgets[0].name, charged=units, registered=known.keys())
+    for budget in budgets:
+        if budget.unit not in known:
+            _check_unreleased(known.values(), budget)
 
 
 def _open_account(

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
-from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.ledger.account import BudgetAccount, Claims
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_errors import NotALedger
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError, NotALedger
+from parley.privacy.ledger.registration import check_known_accounts
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
+from parley.server.planning.budget_check import build_budgets
 from parley.server.planning.run_stages import RunStage, get_rounds_stage
 from parley.server.records.guarantee_facts import BlockAccount, DataAccount
 
@@ -100,8 +101,17 @@ def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ())
     return find_largest_count(admitted, maximum=MAX_JOBS)
 
 
-def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[DataAccount, ...], str]:
-    """Return the ledger's budgets for the job's data by name, and a note.
+@dataclass(frozen=True, kw_only=True)
+class LedgerOutlook:
+    """Entries of the job's ledger for its data, before a run."""
+
+    accounts: tuple[DataAccount, ...] = ()
+    note: str = ""
+    refusal: str | None = None
+
+
+def load_ledger_outlook(job: Job, stages: Sequence[RunStage]) -> LedgerOutlook:
+    """Return the ledger's budgets for the job's data by name, and why it would refuse the run.
 
     It reads no data; only a run discovers that they are known by another name. It opens no
     connection, so that for a ledger at a URL there is only the note.
@@ -110,10 +120,11 @@ def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[Data
         NotALedger: the file at its place is of another kind.
     """
     if not job.privacy.ledger:
-        return (), ""
+        return LedgerOutlook()
     # A plan is made before the job is trusted: it must not open connections.
     if "://" in job.privacy.ledger:
-        return (), "planning opens no connection: `parley ledger show URL` shows what is left"
+        note = "planning opens no connection: `parley ledger show URL` shows what is left"
+        return LedgerOutlook(note=note)
     name = job.privacy.dataset or job.data.name
     try:
         with Ledger.open(job.privacy.ledger, create=False, read_only=True) as ledger:
@@ -122,18 +133,31 @@ def load_data_accounts(job: Job, stages: Sequence[RunStage]) -> tuple[tuple[Data
         place = Path(job.privacy.ledger)
         if place.is_file() and place.stat().st_size:
             raise
-        return (), f"there is no ledger at {job.privacy.ledger} yet: the run creates it"
+        note = f"there is no ledger at {job.privacy.ledger} yet: the run creates it"
+        return LedgerOutlook(note=note)
     if not totals:
-        return (), f"the ledger has no data set {name!r}: the run opens a budget for it"
-    notes = [
-        f"the job sets privacy.dataset-{asked.key_prefix}epsilon = "
-        f"{format_exact(asked.dataset_epsilon)}, the ledger has "
-        f"{format_exact(each.budget.epsilon)} for one {asked.unit}: the run would be refused"
-        for asked in job.budgets
-        for each in totals
-        if each.budget.unit is asked.unit and each.budget.epsilon != asked.dataset_epsilon
-    ]
-    return build_data_accounts(totals, stages), "; ".join(notes)
+        note = f"the ledger has no data set {name!r}: the run opens a budget for it"
+        return LedgerOutlook(note=note)
+    return LedgerOutlook(
+        accounts=build_data_accounts(totals, stages), refusal=_find_refusal(job, stages, totals)
+    )
+
+
+def _find_refusal(
+    job: Job, stages: Sequence[RunStage], totals: Sequence[BudgetAccount]
+) -> str | None:
+    """Return why the ledger would refuse a run of the job; None if it would not."""
+    plan = get_rounds_stage(stages).plan
+    known = {each.budget.unit: each for each in totals}
+    try:
+        check_known_accounts(known, build_budgets(job, plan, totals[0].budget.fingerprint))
+        for unit, account in () if job.run.partial else known.items():
+            claims = tuple((each.plan.compute_event(unit), each.rounds) for each in stages)
+            if not account.can_hold(claims, plan.blocks, run_id=_ANOTHER_JOB):
+                raise BudgetExceeded(account, claims, plan.blocks, run_id=_ANOTHER_JOB)
+    except LedgerError as error:
+        return str(error)
+    return None
 
 
 def _compute_finite_epsilon(account: BudgetAccount, spent: Composition) -> float | None:

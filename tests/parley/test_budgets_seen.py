@@ -1,5 +1,6 @@
 """What a data set has spent and has left is told before a run, after it, and by its ledger."""
 
+import re
 import sqlite3
 
 import pytest
@@ -56,9 +57,31 @@ def test_plan_says_where_nothing_is_known_or_the_run_would_be_refused(shared, tm
     assert (
         "the ledger has no data set" in parley.plan(_job(folder, "privacy.dataset=other")).data_note
     )
-    note = parley.plan(_job(folder, budget=9)).data_note
-    assert "sets privacy.dataset-epsilon = 9, the ledger has 2.5" in note
+    assert parley.plan(_job(folder)).refusal is None
     assert parley.plan(load_job(overrides=QUICK)).data_accounts is None
+
+
+@pytest.mark.parametrize(
+    ("budget", "more", "said"),
+    [
+        (9, (), "as it was registered.*ε = 2.5.*got .*ε = 9"),
+        (2.5, ("privacy.neighbouring=add-or-remove-one", "parties.min-records=9"), "as it was reg"),
+        (2.5, ("privacy.certificate=zcdp",), "as it was registered"),
+        (2.5, ("privacy.epsilon=2.4",), "0 of the 4 would fit|[123] of the 4 would fit"),
+    ],
+)
+def test_a_plan_refuses_what_the_ledger_refuses_its_run(budget, more, said, shared, tmp_path):
+    folder, _ = shared
+    job = _job(folder, *more, budget=budget)
+    refusal = parley.plan(job).refusal
+    assert re.search(said, refusal)
+    with pytest.raises((LedgerConflict, BudgetExceeded)) as refused:
+        simulate(job, out=tmp_path / "run")
+    registered = "as it was registered"
+    assert (registered in str(refused.value)) == (registered in refusal)
+    if "would fit" in refusal:
+        assert str(refused.value).startswith(refusal)
+        assert parley.plan(_job(folder, *more, "run.partial=true")).refusal is None
 
 
 def test_a_job_that_cannot_finish_is_refused_unless_partial(tmp_path):
