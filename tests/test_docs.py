@@ -248,12 +248,9 @@ def test_every_attack_on_the_page_has_the_test_that_it_names():
     assert not missing
 
 
-def test_every_row_of_the_page_ends_with_a_test():
-    rows = re.findall(
-        r"^\| (?!attack|---)(.*) \|$",
-        PAGE,
-        re.MULTILINE,
-    )
+def test_every_attack_on_the_page_ends_with_a_test():
+    attacks_only, _, _ = PAGE.partition("## NIST")
+    rows = re.findall(r"^\| (?!attack|---)(.*) \|$", attacks_only, re.MULTILINE)
     assert all(re.search(r"`test_\w+\.py::\w*`$", row) for row in rows), rows
     with (ROOT / "docs/attacks.csv").open(encoding="utf-8", newline="") as file:
         attacks = list(csv.DictReader(file))
