@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.safe_io.error_translation import translate_errors
 from parley.secure_agg.encoding import get_ring_dtype
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import (
@@ -259,10 +260,8 @@ class RunParameters:
                 f"Expected version {_VERSION} with double masks, confirmed lists and hybrid keys "
                 f"{_PROTOCOL}, got {version} and {protocol}."
             )
-        try:
+        with translate_errors(ValueError, RemoteProtocolError):
             return cls(**dict(zip(_FIELDS, values, strict=False)))
-        except ValueError as error:
-            raise RemoteProtocolError(str(error)) from error
 
     @cached_property
     def fingerprint(self) -> bytes:

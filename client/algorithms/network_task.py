@@ -25,6 +25,7 @@ from parley.client.models.layers import BUILT_IN, NetworkError
 from parley.client.models.linear_serialization import MAX_MODEL_SIZE
 from parley.client.models.networks import Network
 from parley.privacy.accounting.threat_model import Unit
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.path_names import get_public_name
 
 MIN_STEP, MAX_STEP = 2.0**-30, 2.0**30
@@ -130,7 +131,7 @@ def _build_network(value: Any, party: PartyResources) -> Network:
             f"policy lists in models, got {format_received(kind)}."
         )
     precision = decode_value(Literal["float32", "float64"], value["precision"], "precision")
-    try:
+    with translate_errors(NetworkError, DecodingError):
         network = Network.build(
             kind if kind in BUILT_IN else party.own_models[kind],
             features=features,
@@ -140,8 +141,6 @@ def _build_network(value: Any, party: PartyResources) -> Network:
             precision=cast(Literal["float32", "float64"], precision),
             device=party.device,
         )
-    except NetworkError as error:
-        raise DecodingError(str(error)) from error
     if network.frozen_digest != decode_value(str, value["frozen"], "network.frozen"):
         raise DecodingError(
             f"Expected {kind} with the frozen layers of the task, got others. Server and parties "

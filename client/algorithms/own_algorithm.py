@@ -43,6 +43,7 @@ from parley.client.models.own_code_errors import OwnCodeError, list_code_failure
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.integer_rows import sum_rows
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.path_names import compute_own_file_digest, get_public_name
 
 _FROM_DATA = {"features", "classes"}
@@ -149,10 +150,8 @@ def _load_class(name: str) -> type[Any]:
 def _load_class_once(name: str, path: str, digest: str | None) -> type[Any]:
     del path, digest  # parts of the cache's key
     file, _, attribute = name.rpartition(":")
-    try:
+    with translate_errors(OwnCodeError, OwnAlgorithmError):
         found = load_code(name, what="algorithm")
-    except OwnCodeError as error:
-        raise OwnAlgorithmError(str(error)) from error
     if not isinstance(found, type) or not is_dataclass(found):
         raise OwnAlgorithmError(
             f"Expected a dataclass {attribute!r} in {file}, got {_describe_object(found)}."

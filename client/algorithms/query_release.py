@@ -19,7 +19,7 @@ from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.noisy_sums import ReleasedAggregate
 from parley.client.contract.assumptions import list_query_assumptions
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_value, format_received
 from parley.client.data.schema import Schema, SchemaError
@@ -165,7 +165,7 @@ def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
     """Return the algorithm bound to a party's own schema, and check it. Raises Declined."""
     if schema is None:
         raise Declined(Reason.MODEL, "Expected raw columns for queries, got prepared rows.")
-    try:
+    with decline_errors(Reason.MODEL, (QueryError, SchemaError, WhereError)):
         counting, relation = algorithm.counting, algorithm.neighbouring
         if algorithm.batch.reporting_query is not None and counting != Counting():
             raise QueryError(
@@ -175,8 +175,6 @@ def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
         bound = replace(algorithm, schema=schema)
         counting.compute_sensitivity(algorithm.batch, schema, relation)
         counting.count_cells(algorithm.batch, schema)
-    except (QueryError, SchemaError, WhereError) as error:
-        raise Declined(Reason.MODEL, str(error)) from error
     return bound
 
 

@@ -32,8 +32,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from parley.client.contract.strict_decoding import (
@@ -42,6 +44,7 @@ from parley.client.contract.strict_decoding import (
     decode_value,
     format_received,
 )
+from parley.safe_io.error_translation import translate_errors
 
 WIRE_VERSION = 7
 """Version of all messages. Sides with the same number work together, whatever their releases.
@@ -138,6 +141,13 @@ class Declined(Exception):
         self.reason, self.detail = reason, detail
 
 
+def decline_errors(
+    reason: Reason, kinds: type[Exception] | tuple[type[Exception], ...]
+) -> AbstractContextManager[None]:
+    """Decline for `reason` in place of an error of these kinds, with its text for the own log."""
+    return translate_errors(kinds, partial(Declined, reason))
+
+
 @dataclass(frozen=True, kw_only=True)
 class MessageFrame:
     """One message.
@@ -232,7 +242,7 @@ def parse_request(data: bytes) -> MessageFrame:
     Raises:
         Declined: version, or protocol if it is malformed.
     """
-    try:
+    with decline_errors(Reason.PROTOCOL, (WireError, DecodingError)):
         if len(data) > MAX_REQUEST_BYTES:
             raise WireError(f"Expected at most {MAX_REQUEST_BYTES} bytes, got {len(data)}.")
         frame = decode_frame(data)
@@ -249,8 +259,6 @@ def parse_request(data: bytes) -> MessageFrame:
             )
         for key, hint in hints.items():
             decode_value(hint, frame.head[key], key)
-    except (WireError, DecodingError) as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
     return frame
 
 

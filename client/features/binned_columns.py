@@ -29,6 +29,7 @@ from parley.client.features.column_terms import (
     list_plain_terms,
 )
 from parley.client.features.feature_error import FeatureError
+from parley.safe_io.error_translation import translate_errors
 
 _MAX_BINS = 1000
 
@@ -200,8 +201,6 @@ class RecordCodes(FeatureMap):
             return BoundFeatureMap(
                 width=array[1].width, map_piece=lambda cells: (cells / root).astype(np.float32)
             )
-        try:
+        with translate_errors(SchemaError, FeatureError):
             columns = build_coded_columns(schema)
-        except SchemaError as error:
-            raise FeatureError(str(error)) from error
         return Bins(edges={each.name: each.edges for each in columns if each.edges}).bind(schema)

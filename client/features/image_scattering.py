@@ -20,6 +20,7 @@ from parley.client.data.column_types import ArrayColumn
 from parley.client.data.schema import Schema
 from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.feature_error import FeatureError
+from parley.safe_io.error_translation import translate_errors
 
 Real = NDArray[np.float32]
 
@@ -207,12 +208,10 @@ class ScatteringFeatures(FeatureMap):
                 f"features 'scattering', got {', '.join(schema.features)}."
             )
         height, width = column.shape
-        try:
+        with translate_errors(ValueError, FeatureError):
             scattering = ScatteringTransform(
                 height=height, width=width, scales=self.scales, angles=self.angles
             )
-        except ValueError as error:
-            raise FeatureError(str(error)) from error
         channels, rows, columns_kept = scattering.shape
         if self.groups < 0 or (self.groups and channels % self.groups):
             raise FeatureError(

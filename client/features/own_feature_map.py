@@ -30,6 +30,7 @@ from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.client.models.layers import NetworkError, check_layers, check_repeatable
 from parley.client.models.networks import load_own_function
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.path_names import get_public_name
 
@@ -201,10 +202,8 @@ class OwnFeatureMap(FeatureMap):
         return _BATCH if same and np.array_equal(_forward(module, padded)[0], among[0]) else 1
 
     def _load_function(self) -> Any:
-        try:
+        with translate_errors(NetworkError, FeatureError):
             return load_own_function(self.place)
-        except NetworkError as error:
-            raise FeatureError(str(error)) from error
 
     def _build_module(self, features: int) -> nn.Module:
         build = self._load_function()

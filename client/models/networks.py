@@ -51,6 +51,7 @@ from parley.client.models.record_losses import (
     get_own_losses,
 )
 from parley.client.models.recurrent_layers import unroll_recurrent_layers
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.path_names import compute_own_file_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -64,10 +65,8 @@ def load_own_function(kind: str) -> Callable[..., Any]:
 
     Raises NetworkError.
     """
-    try:
+    with translate_errors(OwnCodeError, NetworkError):
         return load_function(kind)
-    except OwnCodeError as error:
-        raise NetworkError(str(error)) from error
 
 
 def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
@@ -140,10 +139,8 @@ def _check_numbers(kind: str, module: nn.Module) -> None:
 
 
 def _build_losses(weights: Sequence[float], classes: int) -> RecordLosses:
-    try:
+    with translate_errors(ValueError, NetworkError):
         return RecordLosses.from_class_weights(weights, classes)
-    except ValueError as error:
-        raise NetworkError(str(error)) from error
 
 
 def _set_deterministic_cuda() -> None:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.models.loss_base import Array, Loss, SignLoss, TargetLoss
+from parley.safe_io.error_translation import translate_errors
 
 NODES: Final = 513
 REACH: Final = 16.0
@@ -73,13 +74,11 @@ class TabledLoss(Loss):
         lengths = [len(row) if isinstance(row, list) else 0 for row in rows]
         if lengths != [NODES] * cls.rows or len(starts) != cls.rows:
             raise DecodingError(f"Expected {cls.rows} rows of {NODES} slopes, got others.")
-        try:
+        with translate_errors(ValueError, DecodingError):
             return cls(
                 slopes=tuple(tuple(decode_value(float, s, "slope") for s in row) for row in rows),
                 starts=tuple(decode_value(float, value, "start") for value in starts),
             )
-        except ValueError as error:
-            raise DecodingError(str(error)) from error
 
     @abstractmethod
     def _find_row(self, labels: NDArray[Any]) -> NDArray[np.int64] | int:

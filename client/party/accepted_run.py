@@ -15,7 +15,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason, decline_errors
 from parley.client.party.loaded_dataset import LoadedDataset
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.plan_verification import check_computation
@@ -121,10 +121,8 @@ def describe_data(
             "Expected no request for sizes: the policy does not disclose them.",
         )
     features = parse_feature_map(request["features"], agreed=False)
-    try:
+    with decline_errors(Reason.PROTOCOL, ValueError):
         blocks = parse_blocks(request["blocks"])
-    except ValueError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
     reading = request["dataset"], request["label"], request["intercept"]
     facts = load_data(*reading, features, blocks).facts
     return {

@@ -34,7 +34,13 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.contract.agreement import Agreement, get_session, parse_plan
-from parley.client.contract.party_messages import Declined, MessageFrame, Reason, parse_request
+from parley.client.contract.party_messages import (
+    Declined,
+    MessageFrame,
+    Reason,
+    decline_errors,
+    parse_request,
+)
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.models.own_code_errors import list_code_failures
@@ -224,10 +230,8 @@ class PartyService:
             entropy=self._entropy,
             nonce=self._derive_next_nonce() if sparse else b"",
         )
-        try:
+        with decline_errors(Reason.PROTOCOL, AlgorithmMissing):
             advertised = party.advertise()
-        except AlgorithmMissing as error:
-            raise Declined(Reason.PROTOCOL, str(error)) from error
         if sparse:  # before the nonce leaves, because it is for only this set-up
             self._party_folder.increment_setups(requirements.roster)
         self._save_session(joined, party)
@@ -346,7 +350,7 @@ class PartyService:
         kept = joined.find_answer(request)
         number = frame.head["prepare"]
         message, blob, ciphertexts = frame.blobs
-        try:
+        with decline_errors(Reason.PROTOCOL, ProtocolError):
             if ciphertexts and kept is None:
                 complaint = party.handle_ciphertexts(ciphertexts)
                 if complaint:  # do not compute for a round whose masks would not cancel
@@ -356,8 +360,6 @@ class PartyService:
             agreement = joined.build_round_agreement(
                 parse_plan(frame.head["plan"]), message=message, state=blob
             )
-        except ProtocolError as error:
-            raise Declined(Reason.PROTOCOL, str(error)) from error
         accepted = self._accept_agreement(agreement)
         plan = agreement.plan
         context = agreement.compute_binding()
@@ -393,13 +395,11 @@ class PartyService:
         is charged.
         """
         copy = self._restore_protocol(joined)
-        try:
+        with decline_errors(Reason.PROTOCOL, ProtocolError):
             copy.start_round(
                 message, np.zeros(plan.dimension, plan.encoding.dtype), context=context
             )
             copy.prepare(number)
-        except ProtocolError as error:
-            raise Declined(Reason.PROTOCOL, str(error)) from error
 
     def _handle_survivors(self, frame: MessageFrame) -> PublicResponse:
         def step(joined: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:

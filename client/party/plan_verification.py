@@ -27,7 +27,7 @@ from parley.client.algorithms.algorithm_spec import AlgorithmSpec
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
 from parley.client.contract.grid_rule import TAIL_PROBABILITY, check_grid
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.dp_sgd.batch_limits import MAX_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.loaded_dataset import DatasetFacts
@@ -187,14 +187,12 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         _check_l1(plan, claim)
     if others:
         _check_second(plan, others[0], claim)
-    try:
+    with decline_errors(Reason.SENSITIVITY, RingTooSmall):
         # A sum that wraps would change by 2^b, while the noise covers only Δ. All m noise shares
         # are inside the ring; the server's noise is added outside it.
         shares = plan.shared_guarantee
         noise_tail = 0.0 if shares is None else shares.compute_noise_tail(TAIL_PROBABILITY)
         plan.encoding.check_capacity(plan.parties, noise_tail)
-    except RingTooSmall as error:
-        raise Declined(Reason.SENSITIVITY, str(error)) from error
 
 
 def _check_l1(plan: ReleasePlan, claim: Claim) -> None:

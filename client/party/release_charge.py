@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 from typing import Final
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.loaded_dataset import LoadedDataset
@@ -72,7 +72,7 @@ def register_dataset(
         Declined: data-unreadable, if its budget changed since its first use, or its records are all
             those of another data set, saved in another way.
     """
-    try:
+    with decline_errors(Reason.DATA_UNREADABLE, LedgerConflict):
         rows, read_blocks = data.row_digests, data.blocks
         budgets = dataset.build_budgets(
             account,
@@ -84,8 +84,6 @@ def register_dataset(
             sampled=any(is_planned(each.event) for each in plan.guarantees),
         )
         registered = ledger.register(*budgets, among=False)[0].name
-    except LedgerConflict as error:
-        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
     if registered != account:
         raise Declined(
             Reason.DATA_UNREADABLE,
@@ -111,10 +109,8 @@ def build_entries(
     Raises:
         Declined: protocol, if the plan has no valid entries.
     """
-    try:
+    with decline_errors(Reason.PROTOCOL, ValueError):
         return plan.build_entries(account, party=party, assumptions=assumptions)
-    except ValueError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
 def list_round_charges(ledger: Ledger, plan: ReleasePlan, account: str) -> list[RecordedEntry]:

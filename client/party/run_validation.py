@@ -15,7 +15,7 @@ from parley.client.algorithms.algorithm_spec import AlgorithmSpec, get_network_s
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import decode_task, get_algorithm_spec
 from parley.client.contract.agreement import MAX_ROUNDS, Agreement
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason, decline_errors
 from parley.client.contract.roster import Deployment
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.features.feature_error import FeatureError
@@ -55,10 +55,8 @@ def check_run(
         corrupt=policy.colluders_at_least,
         deployment=bytes.fromhex(deployment.id),
     )
-    try:
+    with decline_errors(Reason.PROTOCOL, RemoteProtocolError):
         requirements.check(run)
-    except RemoteProtocolError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
     return requirements
 
 
@@ -197,10 +195,8 @@ def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> Fe
         Declined: the task is malformed or not accepted.
     """
     kind = get_accepted_kind(policy, task.get("kind"))
-    try:
+    with decline_errors(Reason.PROTOCOL, DecodingError):
         name, size = kind.parse_size(task)
-    except DecodingError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
     accepted_models = policy.get_accepted("models")
     if name and name not in accepted_models:
         raise Declined(
@@ -213,15 +209,13 @@ def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> Fe
         )
     largest = policy.largest_model
     require(Reason.MODEL, "parameters", f"<= {largest}", size, size <= largest)
-    try:
+    with decline_errors(Reason.PROTOCOL, DecodingError):
         return decode_task(
             task,
             device=policy.device,
             own_models=policy.get_own_code("models"),
             own_algorithms=policy.get_own_code("algorithms"),
         )
-    except DecodingError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
 
 
 def build_feature_map(
@@ -253,10 +247,8 @@ def build_feature_map(
         )
     from parley.client.features.map_building import build_map  # noqa: PLC0415 - a run without a map of features needs none
 
-    try:
+    with decline_errors(Reason.MODEL, FeatureError):
         return build_map(name, features["settings"], own_maps=accepted_maps)
-    except FeatureError as error:
-        raise Declined(Reason.MODEL, str(error)) from error
 
 
 def get_accepted_kind(policy: OwnerPolicy, name: object) -> AlgorithmSpec:
@@ -268,10 +260,8 @@ def get_accepted_kind(policy: OwnerPolicy, name: object) -> AlgorithmSpec:
     accepted_algorithms = policy.get_accepted("algorithms")
     if not isinstance(name, str) or name not in accepted_algorithms:
         raise Declined(Reason.ALGORITHM, f"Expected one of {', '.join(accepted_algorithms)}.")
-    try:
+    with decline_errors(Reason.ALGORITHM, OwnCodeError):
         return get_algorithm_spec(accepted_algorithms[name])
-    except OwnCodeError as error:
-        raise Declined(Reason.ALGORITHM, str(error)) from error
 
 
 def check_components(task: Mapping[str, Any], *, has_components: bool) -> None:

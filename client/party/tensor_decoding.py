@@ -15,7 +15,7 @@ from safetensors.numpy import load
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason, decline_errors
 from parley.safe_io.plugin_table import load_attribute
 
 _HEADER_BYTES = 1 << 16
@@ -33,10 +33,8 @@ def decode_components(agreement: Agreement) -> NDArray[np.float64] | None:
     if set(tensors) != {"components"}:
         raise Declined(Reason.PROTOCOL, f"Expected only components, got {sorted(tensors)!s:.200}.")
     check_components = load_attribute("parley.client.algorithms.row_projection:check_components")
-    try:
+    with decline_errors(Reason.PROTOCOL, ValueError):
         check_components(tensors["components"])
-    except ValueError as error:
-        raise Declined(Reason.PROTOCOL, str(error)) from error
     return np.asarray(tensors["components"])
 
 

@@ -28,6 +28,7 @@ from parley.client.queries.count_queries import MAX_CELLS
 from parley.client.queries.query_decoding import decode_query
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
+from parley.safe_io.error_translation import translate_errors
 
 MAX_QUERIES = 64
 MAX_PRIVATE_ENTRY = 2**31
@@ -133,10 +134,8 @@ def decode_batch(value: Any) -> QueryBatch:
             )
         weights.append(decode_value(int, each["weight"], "weight"))
         queries.append(decode_query({key: part for key, part in each.items() if key != "weight"}))
-    try:
+    with translate_errors(QueryError, DecodingError):
         return QueryBatch(queries=tuple(queries), weights=tuple(weights))
-    except QueryError as error:
-        raise DecodingError(str(error)) from error
 
 
 Clip = Literal["", "l1", "l2"]

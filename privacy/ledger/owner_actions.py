@@ -22,6 +22,7 @@ from parley.privacy.ledger.hash_chain import RecordKind, format_now
 from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.privacy.ledger.registration import get_account, list_charged_blocks
 from parley.privacy.ledger.row_digests import DigestPiece, count_moved, find_known, load_row_key
+from parley.safe_io.error_translation import translate_errors
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.table_access import LedgerWriter
@@ -49,13 +50,11 @@ def raise_budget(
         raise LedgerConflict(f"Expected a reason in one line for a raised budget, got {reason!r}.")
     account = get_account(key, writer.accounts)
     budget = account.budget
-    try:
+    with translate_errors(ValueError, LedgerConflict):
         after = account.with_raised_budget(
             epsilon=budget.epsilon if epsilon is None else epsilon,
             delta=budget.delta if delta is None else delta,
         )
-    except ValueError as error:
-        raise LedgerConflict(str(error)) from error
     terms = {"epsilon": after.budget.epsilon, "delta": after.budget.delta}
     body = {"at": format_now(), "reason": reason, **terms}
     writer.append(RecordKind.RAISE, key, body)
@@ -79,7 +78,7 @@ def decide(
         LedgerConflict: there is no such budget, or the reason has several lines.
     """
     get_account(key, writer.accounts)
-    try:
+    with translate_errors(ValueError, LedgerConflict):
         made = OwnerDecision(
             dataset=key.dataset,
             unit=key.unit,
@@ -89,8 +88,6 @@ def decide(
             reason=reason,
             at=format_now(),
         )
-    except ValueError as error:
-        raise LedgerConflict(str(error)) from error
     standing = map_latest_decisions(list_decisions(writer.iterate_decisions(run_id)))
     before = [standing[each] for each in made.proposals if each in standing]
     if len(before) == len(made.proposals) and all(_is_repeat(made, each) for each in before):

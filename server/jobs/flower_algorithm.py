@@ -11,6 +11,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.flower.app_loading import FlowerAppError
 from parley.client.algorithms.flower.flower_averaging import FlowerAveraging
 from parley.privacy.accounting.threat_model import Neighbouring
+from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.algorithm_base import (
     PARTY_BUDGET_KEYS,
     ROUNDS_DESCRIPTION,
@@ -116,7 +117,7 @@ class FlowerSection(AlgorithmSection):
     ) -> FederatedAlgorithm:
         """Build the algorithm. This runs the app's file, and its function of initial arrays."""
         settings = job.dp_sgd
-        try:
+        with translate_errors(FlowerAppError, JobError):
             return FlowerAveraging.from_app(
                 job.model.kind,
                 self.initial,
@@ -133,5 +134,3 @@ class FlowerSection(AlgorithmSection):
                 average=self.average,
                 neighbouring=Neighbouring(job.privacy.neighbouring),
             )
-        except FlowerAppError as error:
-            raise JobError(str(error)) from error

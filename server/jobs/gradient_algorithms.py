@@ -10,6 +10,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation as Steps
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.accounting.threat_model import Neighbouring
+from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.algorithm_base import (
     PARTY_BUDGET_KEYS,
     AutoChoices,
@@ -69,12 +70,10 @@ class GradientPerturbationSection(LinearModelSection):
                 raise JobError(
                     "Expected algorithm.level-rounds = 0 for rows without a schema, got more."
                 )
-        try:
+        with translate_errors(ValueError, JobError):
             return Steps(
                 **self._build_step_settings(job, model), level_rounds=level, level_columns=columns
             )
-        except ValueError as error:
-            raise JobError(str(error)) from error
 
     def _build_step_settings(self, job: Job, model: LinearModel) -> dict[str, Any]:
         lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate

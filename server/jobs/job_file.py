@@ -26,6 +26,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from parley.safe_io.deprecations import rename_key, rename_keys
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml, parse_toml
@@ -54,14 +55,12 @@ def load_job(
     major version. Raises JobError.
     """
     tree = {} if path is None else _read_job_file(Path(path))
-    try:  # before overrides, whose names win: an old name in the file may have its new one there
+    with translate_errors(ValueError, JobError):
         rename_keys("job", tree, stored=stored)
         if path is not None and not stored:
             locate_paths(tree, Path(path).parent)
         given = {section: dict(content) for section, content in (values or {}).items()}
         rename_keys("job", given, stored=stored)
-    except ValueError as error:
-        raise JobError(str(error)) from error
     for section, content in given.items():
         tree.setdefault(section, {}).update(content)
     for text in overrides:

@@ -9,6 +9,7 @@ from pydantic import Field
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.own_algorithm import OwnAlgorithmError
 from parley.client.algorithms.registry import get_algorithm_spec
+from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.algorithm_base import (
     PARTY_BUDGET_KEYS,
     ROUNDS_DESCRIPTION,
@@ -43,11 +44,9 @@ class OwnAlgorithmSection(AlgorithmSection):
         self, job: Job, model: Any, parties: Federation | None
     ) -> FederatedAlgorithm:
         """Build the algorithm from the class that the job names. This runs that class's code."""
-        try:
+        with translate_errors(OwnAlgorithmError, JobError):
             build = get_algorithm_spec(self.kind).build
             if build is None:
                 raise JobError(f"Expected an algorithm with settings, got {self.kind!r}.")
             algorithm: FederatedAlgorithm = build(self.settings, model.features, model.classes)
-        except OwnAlgorithmError as error:
-            raise JobError(str(error)) from error
         return algorithm

@@ -10,6 +10,7 @@ from parley.privacy.calibration.dp_sgd import calibrate_steps
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.sampling.gaussian import compute_rounded_distance
+from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.privacy import UnitBudget
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def calibrate_noise_multiplier(
     Raises CalibrationError.
     """
     samplers = job.parties.count if job.privacy.point.in_contributions else 1
-    try:
+    with translate_errors(ValueError, CalibrationError):
         return calibrate_steps(
             sampling_rate=rate,
             steps=steps,
@@ -64,5 +65,3 @@ def calibrate_noise_multiplier(
             probability=probability,
             together=together,
         )
-    except ValueError as error:
-        raise CalibrationError(str(error)) from error

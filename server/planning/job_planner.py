@@ -10,6 +10,7 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.mechanisms.base import Mechanism
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
@@ -37,10 +38,8 @@ def plan_release(
     job: Job, *, algorithm: FederatedAlgorithm, federation: Federation, run_id: str = "plan"
 ) -> ReleasePlan:
     """Return the plan of every round. Raises JobError, CalibrationError, RingTooSmall."""
-    try:
+    with translate_errors(ValueError, JobError):
         claim = algorithm.claim(federation.to_public_facts(job.parties.weights))
-    except ValueError as error:
-        raise JobError(str(error)) from error
     check_claim(job, claim)
     return plan_claim(job, claim, algorithm=algorithm.kind, federation=federation, run_id=run_id)
 

@@ -16,6 +16,7 @@ from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy import UnitBudget
@@ -45,10 +46,8 @@ def _build_cost(job: Job) -> Callable[[Mechanism], PrivacyEvent]:
         if not job.privacy.point.in_contributions:
             return mechanism.event()
         # Parts of a noise, or all of it from every party: the number of samplers is the same.
-        try:
+        with translate_errors(ValueError, JobError):
             return build_shares_event(mechanism, job.parties.count)
-        except ValueError as error:
-            raise JobError(str(error)) from error
 
     return cost
 
@@ -85,7 +84,7 @@ def split_into_shares(
         finer = math.ceil(_FINE_BITS + math.log2(fineness)) - scale_bits
         more = min(max(0, finer), _MAX_FINE_BITS)  # A grid this coarse will not be kept.
         mechanism = mechanism_at(scale_bits + more)
-    try:
+    with translate_errors(ValueError, JobError):
         least, colluders = job.privacy.point.split(least=job.min_survivors, colluders=job.corrupt)
         shares = Shares.split(
             mechanism,
@@ -94,8 +93,6 @@ def split_into_shares(
             colluders=colluders,
             fine_bits=more,
         )
-    except ValueError as error:
-        raise JobError(str(error)) from error
     return mechanism, shares
 
 

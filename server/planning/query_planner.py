@@ -41,6 +41,7 @@ from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.safe_io.error_translation import translate_errors
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
 from parley.server.planning.noise_alternatives import (
     PrivateSelection,
@@ -306,12 +307,10 @@ def _plan_with_law(
         least, colluders = terms.noise_point.split(
             least=terms.min_survivors, colluders=terms.corrupt
         )
-        try:
+        with translate_errors(ValueError, CalibrationError):
             split = Shares.from_mechanism(
                 mechanism, parties=terms.parties, least=least, colluders=colluders
             )
-        except ValueError as error:
-            raise CalibrationError(str(error)) from error
     guarantee = Guarantee(
         unit=terms.counting.unit,
         neighbouring=terms.neighbouring,

@@ -16,6 +16,7 @@ from typing import Any
 from parley.privacy.accounting.threat_model import Adversary, find_noise_point
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerError
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.file_reading import read_lines, read_text
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import parse_toml
@@ -210,10 +211,8 @@ def read_summary(folder: Path) -> RunSummary | None:
     path = folder / "summary.json"
     if not path.exists():
         return None
-    try:
+    with translate_errors(JsonRecordError, RunFolderError):
         return RunSummary.parse(_read_text(path), path)
-    except JsonRecordError as error:
-        raise RunFolderError(str(error)) from error
 
 
 def read_rounds(folder: Path) -> tuple[tuple[RoundLine, ...], tuple[str, ...]]:

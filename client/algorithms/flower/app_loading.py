@@ -23,6 +23,7 @@ import numpy as np
 
 from parley.client.models.own_code import describe_failure, load_code
 from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.file_reading import list_files
 from parley.safe_io.path_names import compute_own_file_digest
 
@@ -91,10 +92,8 @@ def load_namespace(name: str) -> Mapping[str, Any]:
 @functools.lru_cache(maxsize=8)
 def _load_namespace_once(place: str, path: str, digest: str) -> Mapping[str, Any]:
     del path, digest  # parts of the cache's key
-    try:
+    with translate_errors(OwnCodeError, FlowerAppError):
         namespace: dict[str, Any] = load_code(f"{place}:__dict__", what="Flower app")
-    except OwnCodeError as error:
-        raise FlowerAppError(str(error)) from error
     return MappingProxyType(namespace)
 
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.strict_decoding import MAX_TEXT_LENGTH, DecodingError
 from parley.client.models.linear_serialization import MAX_MODEL_SIZE, MAX_PARAMETER
+from parley.safe_io.error_translation import translate_errors
 
 _TYPES = ("float16", "float32", "float64")
 _MAX_ARRAYS = 4096
@@ -71,10 +72,8 @@ class ArrayLayout:
         layout = cls(
             tuple(ArraySlot(name, str(array.dtype), array.shape) for name, array in arrays.items())
         )
-        try:
+        with translate_errors(DecodingError, ArrayLayoutError):
             return cls.from_json(layout.to_json())
-        except DecodingError as error:
-            raise ArrayLayoutError(str(error)) from error
 
     def flatten(self, arrays: Mapping[str, NDArray[Any]]) -> NDArray[np.float64]:
         """Return `[d]` of arrays that fit the layout, as a copy. Raises ArrayLayoutError."""

@@ -33,7 +33,7 @@ from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayou
 from parley.client.algorithms.iterative import IterativeAlgorithm
 from parley.client.algorithms.noisy_sums import NoModel
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.party_messages import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import (
     DecodingError,
@@ -306,10 +306,8 @@ def _check(algorithm: FlowerAveraging, plan: ReleasePlan) -> None:
     Raises Declined.
     """
     name = get_public_name(algorithm.app)
-    try:
+    with decline_errors(Reason.MODEL, FlowerAppError):
         found = compute_app_digest(algorithm.app)
-    except FlowerAppError as error:
-        raise Declined(Reason.MODEL, str(error)) from error
     if found != algorithm.digest:
         raise Declined(
             Reason.MODEL,
