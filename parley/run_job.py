@@ -17,7 +17,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_result import RunResult
-from parley.server.rounds.run_observer import Observer, tell_stage
+from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.version import __version__
 
 if TYPE_CHECKING:
@@ -206,6 +206,11 @@ class _ObserverGroup:
         """Pass it to each that takes it."""
         for each in self._observers:
             tell_stage(each, name)
+
+    def reading(self, source: str, rows: int) -> None:
+        """Pass it to each that takes it."""
+        for each in self._observers:
+            tell_rows(each, source, rows)
 
     def round_done(self, line: RoundLine) -> None:
         """Pass it to each observer."""

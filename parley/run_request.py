@@ -172,9 +172,9 @@ def list_set_values(job: Any) -> dict[str, dict[str, Any]]:
         return {}
     if isinstance(job, str | Path):
         load_job(job)  # with an error that names the file
-        tree = load_toml(Path(job))
-        locate_paths(tree, Path(job).parent)
-        return tree
+        found = load_toml(Path(job))
+        locate_paths(found, Path(job).parent)
+        return found
     if isinstance(job, Job):
         return {
             section: values

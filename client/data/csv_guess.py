@@ -23,11 +23,33 @@ _MAX_RECORDS = 200
 _SEPARATOR_LINE = r"\"?sep=.?\"?[,;\t|]?"
 _NUMBER = r"[-+]?(\d+[.,]?\d*|[.,]\d+)(e[-+]?\d+)?"
 _PIECE_BYTES = 2**22
+_SINGLE_BYTE = ("windows-1252", "latin-1")
 
 
 def guess_encoding(path: str | Path) -> str:
     """Return the encoding of a file, as a value of `file.encoding`. The whole file is read."""
-    fitting = {name: codecs.getincrementaldecoder(name)() for name in ("utf-8", "windows-1252")}
+    found = _find_first_fitting(path)
+    return "utf-8" if found == "ascii" else found
+
+
+def find_encoding_remedy(path: str | Path, encoding: str) -> str:
+    """Return a sentence if a CSV that is read in `encoding` is text in UTF-8; else "".
+
+    Encodings of one byte per character read any UTF-8 without an error, and as other letters.
+    """
+    if encoding not in _SINGLE_BYTE or _find_first_fitting(path) != "utf-8":
+        return ""
+    return (
+        f"The file is valid UTF-8 and is read as {encoding}, which changes letters with "
+        'accents. encoding = "utf-8", under [file] or next to its path in data.files, reads it.'
+    )
+
+
+def _find_first_fitting(path: str | Path) -> str:
+    """Return the first encoding that decodes the whole file, of ASCII, UTF-8 and Windows-1252."""
+    fitting = {
+        name: codecs.getincrementaldecoder(name)() for name in ("ascii", "utf-8", "windows-1252")
+    }
     with open_decompressed(path) as stream:
         piece = stream.read(_PIECE_BYTES)
         if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

@@ -40,6 +40,12 @@ class DataError(ValueError):
         super().__init__(f"{', '.join(place)}: Expected {expected}{tail}.")
         self.log_message = f"{', '.join(place)}: Expected {expected}; the data differ from that."
 
+    def add_remedy(self, sentence: str) -> None:
+        """Add a sentence that contains no value of a record; "" for none."""
+        if sentence and sentence not in str(self):
+            self.args = (f"{self} {sentence}",)
+            self.log_message = f"{self.log_message} {sentence}"
+
     @classmethod
     def combine(cls, faults: Sequence[DataError]) -> DataError:
         """Return one error that lists several, one per line. A single error stays unchanged."""

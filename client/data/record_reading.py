@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,13 @@ from parley.client.data.records import Records, encode_records, join_records
 from parley.client.data.schema import Schema, check_label
 from parley.client.data.table_digest import compute_row_order, digest_table, encode_cells
 from parley.client.data.table_readers import read_tables
+from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import RowStorage
+
+_FAULTS = "parley.client.data.encoding_faults"
+"""Imported only after an error."""
 
 
 def read_records(
@@ -66,7 +71,7 @@ def read_records(
     ties: list[NDArray[np.uint64]] = []
     drawn_from: list[RawTable] = []
     parts: list[Records] = []
-    try:
+    with _explain_faults(several, schema):
         for path in several:
             for labelled_table in _read_labelled_tables(
                 path, schema, keep, sampled=sample is not None
@@ -93,9 +98,19 @@ def read_records(
             ]
         joined = join_records(parts, order, storage)
         return replace(joined, contents=sum_contents(contents))
+
+
+@contextmanager
+def _explain_faults(sources: Sequence[Source], schema: Schema) -> Iterator[None]:
+    """Add the likely cause to an error of reading; raise DataError if memory does not suffice."""
+    try:
+        yield
+    except DataError as error:
+        load_attribute(f"{_FAULTS}:add_encoding_remedy")(error, sources, schema)
+        raise
     except MemoryError as error:
         raise DataError(
-            "records that fit into memory", "more", path=get_source_name(several[0])
+            "records that fit into memory", "more", path=get_source_name(sources[0])
         ) from error
 
 

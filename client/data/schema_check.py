@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from parley.client.data.cell_parsing import find_missing_labels, read_feature_cells
 from parley.client.data.column_names import get_file_format, read_column_names
 from parley.client.data.column_types import LabelColumn
-from parley.client.data.csv_guess import find_separator_fault
+from parley.client.data.csv_guess import find_encoding_remedy, find_separator_fault
 from parley.client.data.csv_text import read_csv_batches
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
@@ -97,10 +97,11 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
         if csv and error.row and error.row > schema.file.header and not error.column:
             ragged = _find_ragged_records(csv, schema.file, len(names))
         problems.append(ragged or str(error))
+    remedy = find_encoding_remedy(csv, schema.file.encoding) if csv else ""
     return CheckedFile(
         records=walk.records,
         problems=(*problems, *walk.list_problems()),
-        remarks=walk.list_remarks(),
+        remarks=(*walk.list_remarks(), *([remedy] if remedy else [])),
     )
 
 

@@ -18,6 +18,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile, Source, get_source_name
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_table import RawTable
+from parley.client.data.reading_progress import report_rows
 from parley.client.data.schema import Schema
 from parley.client.data.table_formats import FORMATS, ReadRequest
 from parley.safe_io.plugin_table import load_attribute
@@ -62,6 +63,7 @@ def read_tables(
         memory_limit.check_free_memory(where)
         rows += table.rows
         size += table.size
+        report_rows(str(where), rows)
         if sampled and only is None:
             memory_limit.check_bytes(size, path=where)
         else:

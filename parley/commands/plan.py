@@ -10,7 +10,7 @@ from parley.command_options import AsJson, JobFile, Overrides, Verbose
 from parley.key_options import accept_key_options
 from parley.planning.plan_job import plan as plan_job
 from parley.presentation.page_registry import PAGES
-from parley.presentation.plan_page import list_plan_lines
+from parley.presentation.plan_page import format_refusal, list_plan_lines
 from parley.run_request import build_run_request
 from parley.safe_io.json_writing import format_json
 from parley.terminal.document_output import print_document
@@ -52,7 +52,7 @@ def plan(
     request = build_run_request(job=job, overrides=sets or (), reads_data=False, **keys)
     outlook = plan_job(request.job, **stated)
     if outlook.refusal is not None and as_json:
-        typer.echo(f"`parley run` would refuse this job. {outlook.refusal}\n", err=True)
+        typer.echo(f"{format_refusal(outlook)}\n", err=True)
     if as_json:
         typer.echo(format_json(outlook.to_json()))
     elif verbose:

@@ -17,6 +17,7 @@ from parley.safe_io.json_writing import format_json
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.section_base import JobError
+from parley.sweeps.sweep_cells import MAX_CELLS
 from parley.sweeps.sweep_runner import SweepProgress, SweepResult, run_sweep
 from parley.terminal.document_output import print_document
 from parley.terminal.terminal_screen import Screen
@@ -37,7 +38,9 @@ def run_sweep_command(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes (default: one a core).")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Run also more than 10,000 cells.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help=f"Run also more than {MAX_CELLS:,} cells.")
+    ] = False,
     metric: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +86,7 @@ def run_sweep_command(
             overrides=settings or (),
             values=values,
             workers=workers,
-            most=None if yes else 10_000,
+            most=None if yes else MAX_CELLS,
             metric=metric,
             observe=observe,
         )

@@ -17,10 +17,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from parley.client.contract.roster import load_deployment
+from parley.client.data.reading_progress import watch_reading
 from parley.client.party.party_folder import erase_sessions
 from parley.deploy.child_processes import Supervisor, build_environment
 from parley.deploy.process_errors import ProcessError
@@ -35,7 +37,7 @@ from parley.server.records.run_folder import RunFolder, resolve_paths
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_result import RunResult
 from parley.server.records.run_summary import RunSummary
-from parley.server.rounds.run_observer import Observer, tell_stage
+from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
@@ -138,7 +140,8 @@ def run_processes(
     try:
         with Supervisor() as supervisor:
             tell_stage(observer, "reading")
-            experiment = load_experiment(job)
+            with watch_reading(partial(tell_rows, observer)):
+                experiment = load_experiment(job)
             tell_stage(observer, "preparing")
             job = job.resolve_auto(experiment.federation, experiment.data.classes)
             folder.save_job(job)

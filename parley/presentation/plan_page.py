@@ -29,7 +29,7 @@ def build_plan_document(plan: PlanSummary) -> Document:
             f"{held}, d = {plan.dimension}, T = {plan.rounds} "
             f"{format_noun(plan.rounds, 'round')}"
         ),
-        notices=[f"`parley run` would refuse this job. {plan.refusal}"] if plan.refusal else (),
+        notices=[refusal] if (refusal := format_refusal(plan)) else (),
         sections=[*build_plan_sections(plan), *_list_tables(plan)],
     )
 
@@ -108,6 +108,11 @@ def _build_federation_table(rows: Sequence[SizeAlternative]) -> Table:
     )
 
 
+def format_refusal(plan: PlanSummary) -> str:
+    """Return why a run would refuse the job; empty if it would not."""
+    return f"`parley run` would refuse this job. {plan.refusal}" if plan.refusal else ""
+
+
 def list_plan_lines(plan: PlanSummary) -> list[str]:
     """Return a plan in at most 15 lines."""
     records = f"{plan.min_records:,} {format_noun(plan.min_records, 'record')}"
@@ -119,7 +124,7 @@ def list_plan_lines(plan: PlanSummary) -> list[str]:
     )
     return format_rows(
         [
-            Row("", f"`parley run` would refuse this job. {plan.refusal}" if plan.refusal else ""),
+            Row("", format_refusal(plan)),
             Row("", size),
             *list_promise_rows(plan.guarantees, planned=True),
             *(Row("Ledger", format_short_account(each)) for each in plan.data_accounts or ()),

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from parley.privacy.accounting.rounding import format_rounded_up
-from parley.privacy.accounting.threat_model import Adversary
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
-from parley.sweeps.sweep_results import HALF_WIDTH, Row, format_assumptions, format_cell_label
+from parley.sweeps.sweep_results import HALF_WIDTH, Row, format_scope
 from parley.sweeps.sweep_table import EPSILON, TableGrid
 
 _TITLES = {
@@ -23,9 +22,6 @@ _TITLES = {
     "loss": "Training loss",
     "excess_loss": "Excess training loss",
 }
-_CHARGED_MORE = 1e-3
-"""Smallest relative excess of a charged ε over its column's that is marked."""
-
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -111,20 +107,12 @@ def _format_cell(grid: TableGrid, label: str, head: str, metric: str, *, is_best
     mean, half = f"{cell[metric]:.3f}", cell.get(HALF_WIDTH.format(metric))
     shown = rf"\mathbf{{{mean}}}" if is_best else mean
     spread = "" if half is None else rf" \pm {half:.3f}"
-    mark = r"^{\dagger}" if _is_charged_more(grid, cell) else ""
+    mark = r"^{\dagger}" if grid.is_charged_more(cell) else ""
     return f"${shown}{spread}{mark}$"
 
 
 def _format_number(value: float) -> str:
     return f"${value:.3f}$"
-
-
-def _is_charged_more(grid: TableGrid, cell: Row) -> bool:
-    budget = cell["values"].get(EPSILON)
-    charged = cell["epsilon"]
-    if grid.across != EPSILON or charged is None:
-        return False
-    return bool(charged > float(budget) * (1 + _CHARGED_MORE))
 
 
 def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: str) -> str:
@@ -140,39 +128,17 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
         _format_delta(_find_values(good, "delta")),
     ]
     axes = grid.down or tuple(axis for axis in (grid.across,) if axis not in ("", EPSILON))
-    beyond = [cell["epsilon"] for cell in grid.cells.values() if _is_charged_more(grid, cell)]
-    marked = r"$^{\dagger}$ Charged more than its column's $\varepsilon$, up to "
+    beyond = grid.format_charged_more()
     sentences = [
         f"{_TITLES.get(metric, metric.replace('_', ' ').capitalize())}: mean over {seeds} "
         f"{format_noun(seeds, 'seed')}{spread}",
         ", ".join(fact for fact in facts if fact),
-        _format_scope(good, axes) if good else "",
+        escape_latex(f"ε holds {format_scope(good, axes)}") if good else "",
         "The best mean of a column is bold" if len(grid.labels) > 1 else "",
-        f"{marked}{format_rounded_up(max(beyond), 3)}" if beyond else "",
+        rf"$^{{\dagger}}$ {escape_latex(beyond)}" if beyond else "",
         f"All figures are of simulations (Parley {escape_latex(version)})",
     ]
     return ". ".join(sentence for sentence in sentences if sentence) + "."
-
-
-def _format_scope(rows: Sequence[Row], axes: Sequence[str]) -> str:
-    """Return what every ε of the table protects, against whom, and what it assumes.
-
-    If runs of the table have different adversaries, each is followed by its rows or columns.
-    """
-    scopes = dict.fromkeys(f"{row['unit']}, {row['neighbouring']}" for row in rows)
-    labels: dict[str, dict[str, None]] = {}
-    for row in rows:
-        of = labels.setdefault(Adversary(row["adversary"]).words, {})
-        of[format_cell_label({"values": row}, axes)] = None
-    against = [
-        f"{words} ({', '.join(names)})" if len(labels) > 1 and axes else words
-        for words, names in labels.items()
-    ]
-    assumed = format_assumptions(rows)
-    assuming = f"; assuming: {assumed}" if assumed else ""
-    return escape_latex(
-        f"Unit and relation: {'; '.join(scopes)}; against {'; '.join(against)}{assuming}"
-    )
 
 
 def _find_values(rows: Sequence[Row], name: str) -> list[Any]:

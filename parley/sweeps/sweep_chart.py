@@ -39,6 +39,7 @@ class ChartLook:
         fits: whether the width includes axes and titles.
         dashes: dash pattern of each line in turn; empty for solid lines.
         grey: colour of reference lines.
+        halo: colour around their names, which covers the grid below; empty for none.
         legend: properties of the legend.
         config: Vega-Lite's configuration.
     """
@@ -49,6 +50,7 @@ class ChartLook:
     colours: tuple[str, ...]
     dashes: tuple[tuple[int, ...], ...]
     grey: str
+    halo: str = ""
     mark_size: int
     legend: Spec
     config: Spec
@@ -89,6 +91,7 @@ PRINT = ChartLook(
     ),
     dashes=((1, 0), (5, 2), (2, 2), (7, 2, 2, 2), (3, 3), (9, 3), (1, 2), (6, 2, 1, 2, 1, 2)),
     grey="#555555",
+    halo="white",
     mark_size=28,
     legend={
         "columns": 1,
@@ -243,7 +246,10 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
                 "x": {"value": "width" if count % 2 else 0},
                 "text": build_nominal("series"),
             }
+            halo = {"stroke": look.halo, "strokeWidth": 4, "strokeJoin": "round"}
+            # Below the line, so that only the grid is covered.
             layers += [
+                *([build_layer([line], "text", text, dy=-5, **halo, **end)] if look.halo else []),
                 build_layer([line], "rule", level, strokeDash=(6, 4), color=look.grey),
                 build_layer([line], "text", text, dy=-5, color=look.grey, **end),
             ]

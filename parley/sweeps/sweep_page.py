@@ -14,7 +14,6 @@ from parley.presentation.document import (
     build_section,
 )
 from parley.privacy.accounting.rounding import format_rounded_up
-from parley.privacy.accounting.threat_model import Adversary
 from parley.server.statements import guarantee_text
 from parley.server.statements.number_format import format_epsilon
 from parley.sweeps.sweep_figures import SweepFigure
@@ -23,7 +22,7 @@ from parley.sweeps.sweep_results import (
     HALF_WIDTH,
     Row,
     compute_total_charge,
-    format_assumptions,
+    format_scope,
     summarise_rows,
 )
 
@@ -36,15 +35,10 @@ def format_total_cost(rows: Sequence[Row]) -> str:
     if not good:
         return "No run ended."
     epsilon, delta, by = compute_total_charge(rows)
-    scopes = sorted({f"{row['unit']}, {row['neighbouring']}" for row in good})
-    against = sorted({Adversary(row["adversary"]).words for row in good})
-    assumed = format_assumptions(good)
-    assuming = f"; assuming: {assumed}" if assumed else ""
     return (
         f"On real records all of them together would cost at most ε = {format_epsilon(epsilon)} at "
-        f"δ = {format_rounded_up(delta, 3)} (unit and relation: {'; '.join(scopes)}; against "
-        f"{'; '.join(against)}; {by} account, {guarantee_text.FIXED_RELEASES_NOTE}"
-        f"{assuming}). Their noise is seeded: it protects nobody."
+        f"δ = {format_rounded_up(delta, 3)} ({by} account, {guarantee_text.FIXED_RELEASES_NOTE}; "
+        f"{format_scope(good)}). Their noise is seeded: it protects nobody."
     )
 
 

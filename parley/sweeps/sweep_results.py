@@ -20,6 +20,7 @@ import polars as pl
 from scipy.stats import t
 
 from parley.privacy.accounting.composition import Composition
+from parley.privacy.accounting.threat_model import Adversary
 from parley.safe_io.csv_writing import escape_formulas
 
 FIGURES = (
@@ -93,6 +94,25 @@ def _summarise_cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
 def format_assumptions(rows: Sequence[Row]) -> str:
     """Return the assumptions of any run's ε beyond its proof, or an empty text."""
     return "; ".join(dict.fromkeys(each for row in rows for each in row.get("assumptions", ())))
+
+
+def format_scope(rows: Sequence[Row], axes: Sequence[str] = ()) -> str:
+    """Return what the ε of runs protects, against whom, and what it assumes.
+
+    If runs have different adversaries, each is followed by its positions on the axes.
+    """
+    scopes = dict.fromkeys(f"per {row['unit']} ({row['neighbouring']})" for row in rows)
+    labels: dict[str, dict[str, None]] = {}
+    for row in rows:
+        of = labels.setdefault(Adversary(row["adversary"]).words, {})
+        of[format_cell_label({"values": row}, axes)] = None
+    against = [
+        f"{words} ({', '.join(names)})" if len(labels) > 1 and axes else words
+        for words, names in labels.items()
+    ]
+    assumed = format_assumptions(rows)
+    assuming = f"; assuming: {assumed}" if assumed else ""
+    return f"{' or '.join(scopes)}, against {'; '.join(against)}{assuming}"
 
 
 def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:

@@ -38,8 +38,9 @@ from parley.sweeps.sweep_cells import MAX_CELLS, Sweep, SweepCell, load_sweep
 from parley.sweeps.sweep_figures import draw_figures
 from parley.sweeps.sweep_page import format_total_cost
 from parley.sweeps.sweep_results import Row as ResultRow
-from parley.sweeps.sweep_results import summarise_rows, write_results
+from parley.sweeps.sweep_results import format_scope, summarise_rows, write_results
 from parley.sweeps.sweep_table import (
+    CHARGED_MORE_MARK,
     build_columns,
     build_grid,
     check_metric,
@@ -265,15 +266,19 @@ class SweepResult:
         shown = choose_metric(self.rows, self.metric)
         seeds = "" if not self.rows else f"{shown}, mean ± 95% over repetitions, simulation only"
         files = f"{self.page.name}, results.csv, results.tex, figures/"
+        grid = build_grid(self.rows, self.axes)
+        ended = [row for row in self.rows if row["status"] != "failed"]
+        beyond = grid.format_charged_more()
         footer = format_rows(
             [
                 Row("", seeds),
+                Row("", f"{CHARGED_MORE_MARK} {beyond}" if beyond else ""),
+                Row("Protects", format_scope(ended) if ended else ""),
                 Row("Noise", "drawn from seeds: it protects nobody (-v: cost on real records)"),
                 *(Row("Note", text, rank=1) for text in self.notes[:1]),
                 Row("Saved", f"{self.folder} ({files})", whole=True),
             ]
         )
-        grid = build_grid(self.rows, self.axes)
         return [
             *format_table(grid, self.rows, shown, max_lines=MAX_LINES - len(footer)),
             *footer,

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from parley.presentation.short_layout import MAX_LINES, WIDTH
+from parley.privacy.accounting.rounding import format_rounded_up
 from parley.server.jobs.section_base import JobError
 from parley.sweeps.sweep_results import (
     FIGURES,
@@ -22,6 +23,10 @@ from parley.sweeps.sweep_results import (
 )
 
 EPSILON = "privacy.epsilon"
+CHARGED_MORE_MARK = "†"
+_CHARGED_MORE = 1e-3
+"""Smallest relative excess of a charged ε over its column's that is marked."""
+
 _LABEL_WIDTH, _CELL_WIDTH = 26, 18
 _FOOTER_LINES = 4
 
@@ -83,6 +88,20 @@ class TableGrid:
         found = [self._find_baseline(head, f"baseline_{metric}") for head in self.heads]
         return found if any(value is not None for value in found) else []
 
+    def is_charged_more(self, cell: Row) -> bool:
+        """Return whether a run of the cell was charged more than its column's ε."""
+        charged = cell["epsilon"]
+        if self.across != EPSILON or charged is None:
+            return False
+        return bool(charged > float(cell["values"][EPSILON]) * (1 + _CHARGED_MORE))
+
+    def format_charged_more(self) -> str:
+        """Return the note on the cells that were charged more; empty if there are none."""
+        beyond = [cell["epsilon"] for cell in self.cells.values() if self.is_charged_more(cell)]
+        if not beyond:
+            return ""
+        return f"Charged more than its column's ε, up to {format_rounded_up(max(beyond), 3)}"
+
     def _find_baseline(self, head: str, name: str) -> float | None:
         cells = [self.cells.get((label, head), {}) for label in self.labels]
         found = {round(cell[name], 12) for cell in cells if cell.get(name) is not None}
@@ -126,7 +145,7 @@ def format_table(
     room = max_lines - 2
     kept = grid.labels if len(grid.labels) <= room else grid.labels[: room - 1]
     for label in kept:
-        texts = [_format_mean(grid.cells.get((label, head)), metric) for head in heads]
+        texts = [_format_mean(grid, grid.cells.get((label, head)), metric) for head in heads]
         lines.append(_format_line(label, texts))
     if len(kept) < len(grid.labels):
         lines.append(f"… and {len(grid.labels) - len(kept)} more rows in results.tex")
@@ -149,10 +168,11 @@ def _format_line(label: str, texts: Sequence[str]) -> str:
     return f"{label[: _LABEL_WIDTH - 1]:<{_LABEL_WIDTH}}{cells}".rstrip()[:WIDTH]
 
 
-def _format_mean(cell: Row | None, metric: str) -> str:
+def _format_mean(grid: TableGrid, cell: Row | None, metric: str) -> str:
     if cell is None:
         return ""
     if cell.get(metric) is None:
         return "failed" if cell["failed"] else "–"
     half = cell.get(HALF_WIDTH.format(metric))
-    return f"{cell[metric]:.3f}" + ("" if half is None else f" ± {half:.3f}")
+    mark = CHARGED_MORE_MARK if grid.is_charged_more(cell) else ""
+    return f"{cell[metric]:.3f}" + ("" if half is None else f" ± {half:.3f}") + mark

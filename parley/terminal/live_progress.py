@@ -22,6 +22,8 @@ from rich.text import Text
 
 from parley.client.algorithms.registry import get_title
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
+from parley.safe_io.plurals import format_noun
+from parley.safe_io.printable_text import to_one_line
 from parley.server.statements import guarantee_text
 from parley.server.statements.number_format import format_epsilon
 from parley.terminal.heartbeat import Heartbeat, format_short_duration
@@ -195,6 +197,13 @@ class RunDisplay:
                 f"{of.mechanism.law} noise{clip}",
                 style="dim",
             )
+
+    def reading(self, source: str, rows: int) -> None:
+        """Show how many records were read so far."""
+        found = f"{to_one_line(Path(source).name)}: {rows:,} {format_noun(rows, 'row')}"
+        self._progress.update(self._task, description="reading", figures=f"reading {found}")
+        if self._beats is not None:
+            self._beats.note(f"reading {found}")
 
     def stage(self, name: str, *, figures: str | None = None, waiting: str = "") -> None:
         """Show the current stage of the run, and the parties that it waits for."""

@@ -31,3 +31,10 @@ def tell_stage(observer: Observer | None, stage: str) -> None:
     take: Callable[[str], None] | None = getattr(observer, "stage", None)
     if take is not None:
         take(stage)
+
+
+def tell_rows(observer: Observer | None, source: str, rows: int) -> None:
+    """Notify an observer of the number of records read so far, if it has a method `reading`."""
+    take: Callable[[str, int], None] | None = getattr(observer, "reading", None)
+    if take is not None:
+        take(source, rows)

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import get_learner
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.reading_progress import watch_reading
 from parley.client.party.party_session import PartySession
 from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.ledger.budget import DatasetBudget
@@ -41,7 +43,7 @@ from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_result import RunResult
 from parley.server.records.summary_builder import FinishedRun, build_run_summary
 from parley.server.rounds.run_execution import execute_run, save_results
-from parley.server.rounds.run_observer import Observer, tell_stage
+from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.row_cache import check_memory, compute_data_mib, get_peak_mib
 from parley.simulations.data.simulated_experiment import Experiment
@@ -244,7 +246,8 @@ def simulate(
     coins = _choose_canary_settings(job, canaries) if folder is None else folder.coins
     faults = parse_faults(job.run.faults, seed=job.seed or 0)
     tell_stage(observer, "reading")
-    experiment = load(job)
+    with watch_reading(partial(tell_rows, observer)):
+        experiment = load(job)
     tell_stage(observer, "preparing")
     job = job.resolve_auto(experiment.federation, experiment.data.classes)
     if folder is not None and folder.schema not in {"", experiment.data.schema}:

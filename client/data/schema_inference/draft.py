@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.cell_parsing import normalize_decimal_points
 from parley.client.data.column_types import WHOLE_NUMBER, canonicalize_text
+from parley.client.data.csv_guess import find_encoding_remedy
 from parley.client.data.data_error import LABELS, DataError
 from parley.client.data.data_sources import MemoryTable, TableSource, get_source_name
 from parley.client.data.date_numbers import find_date_form
@@ -213,13 +214,18 @@ def infer_schema(
     if reader.null_values:
         file_entry["null-values"] = sorted(reader.null_values)
     names_of_files = ", ".join(dict.fromkeys(map(_get_display_name, sources)))
+    remarks = list(_list_csv_remarks(columns, table, header=header)) if csv else []
+    if csv:
+        encoding = file_entry["encoding"]
+        remedies = (find_encoding_remedy(get_source_name(each), encoding) for each in sources)
+        remarks += dict.fromkeys(filter(None, remedies))
     return InferredSchema(
         text=_format_schema(names_of_files, table.frame.height, file_entry, columns),
         records=table.frame.height,
         label=label,
         file=file_entry,
         columns=columns,
-        remarks=tuple(_list_csv_remarks(columns, table, header=header)) if csv else (),
+        remarks=tuple(remarks),
     )
 
 

@@ -13,6 +13,7 @@ from parley.server.jobs.section_base import JobError
 from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_figures import draw_figures
 from parley.sweeps.sweep_results import summarise_rows
+from parley.sweeps.sweep_runner import SweepResult
 from parley.sweeps.sweep_table import build_columns, build_grid, format_table
 
 RNG = np.random.default_rng(6)
@@ -100,7 +101,7 @@ def test_sweep_prints_a_table_and_takes_the_twelve_options(tmp_path):
     assert isinstance(wrong.exception, JobError)
 
 
-def test_a_table_for_a_paper_states_what_was_measured_and_marks_what_cost_more():
+def priced_rows():
     found = [
         {
             **{"method": method, "privacy.epsilon": epsilon, "status": "complete", "cell": "c"},
@@ -113,7 +114,28 @@ def test_a_table_for_a_paper_states_what_was_measured_and_marks_what_cost_more()
         for seed in (1, 2)
     ]
     failed = {"method": "c", "privacy.epsilon": 1, "repetition": 1, "status": "failed"}
-    found += [failed]
+    return [*found, failed]
+
+
+def test_a_table_in_the_terminal_states_its_scope_and_marks_what_cost_more(tmp_path):
+    place = {"folder": tmp_path, "page": tmp_path / "sweep.html", "cost": "", "errors": ()}
+    shown = SweepResult(rows=priced_rows(), axes=AXES, **place).list_lines()
+    table = dict(zip(("a", "t", "c"), shown[1:4], strict=True))
+    assert table["a"].split() == ["a_b", "&", "5%", *["0.715", "±", "0.064"] * 2]
+    assert table["t"].split() == ["twice", *["0.815", "±", "0.064†"] * 2]
+    text = " ".join(" ".join(shown).split())
+    assert "† Charged more than its column's ε, up to 2 " in text
+    assert "Protects per record (replace-one), against anyone who sees what was released" in text
+    assert len(shown) <= 15
+    assert max(map(len, shown[:-1])) <= 80
+    # Without such a cell there is neither a mark nor a note.
+    cheap = [row for row in priced_rows() if row["method"] != "twice"]
+    plain = SweepResult(rows=cheap, axes=AXES, **place)
+    assert "†" not in str(plain)
+
+
+def test_a_table_for_a_paper_states_what_was_measured_and_marks_what_cost_more():
+    found = priced_rows()
     table = format_latex_table(
         build_grid(found, AXES), found, "accuracy", title="my sweep", version="1.0"
     )
@@ -138,8 +160,8 @@ def test_a_table_for_a_paper_states_what_was_measured_and_marks_what_cost_more()
     assert lines[3] == (
         r"\caption{Accuracy on held-out records: mean over 2 seeds $\pm$ half-width of its 95\,\% "
         r"interval (Student's $t$). $N = 480$ training records, $m = 10$ parties, "
-        r"$\delta = 10^{-5}$. Unit and relation: record, replace-one; against anyone who sees what "
-        r"was released, if everyone else is honest. The best mean of a column is bold. "
+        r"$\delta = 10^{-5}$. $\varepsilon$ holds per record (replace-one), against anyone who "
+        r"sees what was released, if everyone else is honest. The best mean of a column is bold. "
         r"$^{\dagger}$ Charged more than its column's $\varepsilon$, up to 2. "
         r"All figures are of simulations (Parley 1.0).}"
     )

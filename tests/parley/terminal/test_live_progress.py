@@ -284,3 +284,26 @@ def test_commands_without_a_bar_say_that_they_work(monkeypatch, tmp_path):
     invoked("party", tmp_path / "nosuch")
     invoked("run", "--print-job")
     assert working == ["schema"]
+
+
+def test_reading_shows_the_file_and_its_rows_so_far(tmp_path):
+    rows = "".join(f"{age},{'yes' if age > 50 else 'no'}\n" for age in range(100))
+    (tmp_path / "ward.csv").write_text("age,sick\n" + rows)
+    seen = []
+
+    class Watcher(RunDisplay):
+        def reading(self, source, rows):
+            super().reading(source, rows)
+            seen.append((source, rows, self._beats._stage))
+
+    keys = {"parties.count": 2, "algorithm.rounds": 1, "run.baseline": False}
+    with Watcher(quiet=False) as display:
+        run(
+            keys,
+            data=str(tmp_path / "ward.csv"),
+            schema={"age": (0, 120), "sick": ["no", "yes"]},
+            label="sick",
+            out=tmp_path / "run",
+            observer=display,
+        )
+    assert seen == [(str(tmp_path / "ward.csv"), 100, "reading ward.csv: 100 rows")]
