@@ -5,11 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from parley.privacy.accounting.rounding import (
-    check_positive,
-    round_root_up,
-    to_fraction,
-)
+from parley.privacy.accounting.rounding import check_positive, round_root_up, to_fraction
 
 
 def check_share(share: float) -> None:

@@ -23,11 +23,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from dp_accounting import (
-    GaussianDpEvent,
-    NeighboringRelation,
-    PoissonSampledDpEvent,
-)
+from dp_accounting import GaussianDpEvent, NeighboringRelation, PoissonSampledDpEvent
 from dp_accounting.pld import privacy_loss_distribution as pld
 from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.pld_pmf import DensePLDPmf
@@ -233,9 +229,8 @@ def _compute_convolution(
 ) -> tuple[DensePLDPmf, float]:
     """Compose one direction's loss `count` times: `common.self_convolve`, equation by equation."""
     masses = pmf._probs
-    bounds = (count * moments + math.log(2 / _TRUNCATED_MASS)) / (
-        _ORDERS / len(masses)
-    )  # Chernoff bounds
+    chernoff = count * moments + math.log(2 / _TRUNCATED_MASS)
+    bounds = chernoff / (_ORDERS / len(masses))
     finite = np.isfinite(bounds)
     high = math.ceil(bounds[finite & (_ORDERS > 0)].min(initial=(len(masses) - 1) * count))
     low = math.floor(bounds[finite & (_ORDERS < 0)].max(initial=0))

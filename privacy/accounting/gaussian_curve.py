@@ -18,11 +18,7 @@ from __future__ import annotations
 
 import math
 
-from parley.privacy.accounting.rounding import (
-    check_delta,
-    check_epsilon,
-    check_non_negative,
-)
+from parley.privacy.accounting.rounding import check_delta, check_epsilon, check_non_negative
 from parley.privacy.special_functions import erfcx, ndtri
 
 _LN_SQRT_2PI = 0.5 * math.log(2 * math.pi)

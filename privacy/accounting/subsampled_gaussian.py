@@ -53,10 +53,7 @@ from parley.privacy.accounting.privacy_events import (
     Step,
     sort_steps,
 )
-from parley.privacy.accounting.rounding import (
-    format_exact,
-    round_root_up,
-)
+from parley.privacy.accounting.rounding import format_exact, round_root_up
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.special_functions import erfcx, ndtr
 

@@ -106,10 +106,7 @@ class SampledAdversary(_WordedEnum):
 
     KNOWN = "attendance-known", "the same, who also know which rounds a party was in"
     HIDDEN = "attendance-hidden", "the same, if they don't know which rounds a party was in"
-    EITHER = (
-        "attendance-either",
-        "the same, whether they know which rounds a party was in or not",
-    )
+    EITHER = ("attendance-either", "the same, whether they know which rounds a party was in or not")
 
 
 @dataclass(frozen=True, kw_only=True)

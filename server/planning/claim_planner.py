@@ -83,11 +83,7 @@ def plan_claim(
         mean_records = float(federation.min_records)
     weight = federation.max_records / mean_records if claim.weights == "size" else 1.0
     release = _ReleaseDraft(
-        job=job,
-        claim=claim,
-        parties=federation.parties,
-        bound=claim.bound * weight,
-        noises=noises,
+        job=job, claim=claim, parties=federation.parties, bound=claim.bound * weight, noises=noises
     )
     encoding, guarantees = release.fit_encoding()
     _check_one_noise(job, guarantees)
@@ -185,9 +181,8 @@ class _ReleaseDraft:
 
     def compute_tail(self, scale_bits: int) -> float:
         """Return the grid units that the ring keeps free for all noise."""
-        accounts = (
-            self.ring_guarantees if self.claim.sums is None else self.ring_guarantees[:1]
-        )  # of one noise
+        # With sampled sums, all guarantees are of one noise.
+        accounts = self.ring_guarantees if self.claim.sums is None else self.ring_guarantees[:1]
         noises = (self.build_noise(each, scale_bits) for each in accounts)
         return sum(
             compute_noise_tail(mechanism)

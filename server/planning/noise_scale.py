@@ -87,11 +87,7 @@ def split_into_shares(
     with translate_errors(ValueError, JobError):
         least, colluders = job.privacy.point.split(least=job.min_survivors, colluders=job.corrupt)
         shares = Shares.split(
-            mechanism,
-            parties=parties,
-            least=least,
-            colluders=colluders,
-            fine_bits=more,
+            mechanism, parties=parties, least=least, colluders=colluders, fine_bits=more
         )
     return mechanism, shares
 

@@ -9,11 +9,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.party_sampling_settings import calibrate_noise_multiplier
 from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.noise_scale import (
-    NoiseScaling,
-    calibrate_mechanism,
-    choose_calibration,
-)
+from parley.server.planning.noise_scale import NoiseScaling, calibrate_mechanism, choose_calibration
 
 
 def calibrate_sums(job: Job, claimed: Claim, sums: SampledSums, budget: UnitBudget) -> NoiseScaling:
@@ -68,10 +64,7 @@ def calibrate_after_objective(objective: float, budget: UnitBudget, dimension: i
 
     def of(sensitivity: float) -> Mechanism:
         mechanism: Mechanism = MECHANISM_CLASSES["objective-perturbation"](
-            sensitivity=sensitivity,
-            dimension=dimension,
-            epsilon=left,
-            objective_epsilon=objective,
+            sensitivity=sensitivity, dimension=dimension, epsilon=left, objective_epsilon=objective
         )
         return mechanism
 

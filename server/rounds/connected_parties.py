@@ -286,12 +286,7 @@ class QueryParties:
         question = [self.algorithm.batch.to_json(), self.algorithm.counting.to_json()]
         asked = hashlib.sha256(encode_canonical(question)).hexdigest()[:16]
         own = plan.with_run_id(f"{plan.run_id}/{plan.round_number}-{asked}").with_round(1)
-        with self.parties.join(
-            own,
-            self.algorithm,
-            rounds=1,
-            corrupt=self.corrupt,
-        ) as cohort:
+        with self.parties.join(own, self.algorithm, rounds=1, corrupt=self.corrupt) as cohort:
             return cohort.aggregate(own, state, attempt=0)
 
 

@@ -242,9 +242,7 @@ def _find_parties(
         data_head=build_data_head(job),
         sizes=not job.privacy.has_private_sizes,
         needed=compute_min_present(
-            len(deployment.parties),
-            survivors=job.min_survivors,
-            corrupt=job.corrupt,
+            len(deployment.parties), survivors=job.min_survivors, corrupt=job.corrupt
         ),
         timeout_s=job.run.stage_timeout,
         approval_s=job.run.approval_timeout,

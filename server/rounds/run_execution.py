@@ -24,14 +24,8 @@ from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job import Job
 from parley.server.model_file import ARRAYS_FILE
 from parley.server.planning.budget_check import register_budgets, reserve_budget
-from parley.server.planning.run_stages import (
-    RunStage,
-    get_rounds_stage,
-)
-from parley.server.records.model_metadata import (
-    build_model_description,
-    build_model_tensors,
-)
+from parley.server.planning.run_stages import RunStage, get_rounds_stage
+from parley.server.records.model_metadata import build_model_description, build_model_tensors
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
