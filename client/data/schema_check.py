@@ -28,6 +28,7 @@ from parley.client.data.raw_table import RawTable, format_positions
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table_readers import read_tables
 from parley.safe_io.plurals import format_noun
+from parley.safe_io.toml_writing import format_toml_key
 
 _MAX_VALUES = 20
 """Maximum number of different values that are listed per column."""
@@ -79,7 +80,7 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
                  if name not in counts]  # fmt: skip
     problems += [
         f"Column {name!r} of the file is not in the schema: "
-        f'{name} = {{ kind = "ignore" }} leaves it out.'
+        f'{format_toml_key(name)} = {{ kind = "ignore" }} leaves it out.'
         for name in names
         if name not in schema.columns
     ]
@@ -163,9 +164,12 @@ class _FileChecker:
             try:
                 result = read(tried)
             except DataError as error:
+                what = f"Expected {error.expected}, got {error.got}"
+                if error.row is None:  # the type of the whole column
+                    faults.setdefault(what, _Fault()).add(table, np.arange(table.rows))
+                    return
                 at = next(k for k in range(tried.rows) if tried.row_number(k) == error.row)
                 rows = np.flatnonzero(places == open_[at])
-                what = f"Expected {error.expected}, got {error.got}"
                 faults.setdefault(what, _Fault()).add(table, rows)
                 open_ = np.delete(open_, at)
             else:

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 import numpy as np
@@ -44,6 +44,8 @@ from parley.privacy.estimation.noise_intervals import CellNoise
 MAX_COUNTS = 30
 _FREEDOM = 11.0
 """Divisor of a bridge's variance u(1 − u): ±15 % of the records in the middle."""
+_MIN_DEVIATION = 1e-12
+"""Minimum deviation of a count, as a share of the records."""
 _MORE, _EXTRA, _KEPT = 16, 32, Fraction(2, 5)
 """Maximum additional counts in a skewed column, each with ε/32, and the share of ε kept for the
 last counts.
@@ -306,14 +308,40 @@ def _choose_midpoint(bounds: tuple[int, int], tried: set[int], number: int) -> i
     return halfway if halfway not in tried else (halfway + bounds[number % 2]) // 2
 
 
+def _merge_positions(seen: Sequence[_CountResult], records: float) -> list[_CountResult]:
+    """Return one result per position, ascending: the weighted mean of repeated counts.
+
+    Two counts of one position without noise would make the covariance singular.
+    """
+    groups: dict[int, list[_CountResult]] = {}
+    for each in sorted(seen, key=lambda each: each.position):
+        groups.setdefault(each.position, []).append(each)
+    merged = []
+    for first, *others in groups.values():
+        if not others:
+            merged.append(first)
+            continue
+        least = _MIN_DEVIATION * records
+        weights = np.array([max(each.deviation, least) ** -2.0 for each in (first, *others)])
+        excess = np.array([each.excess for each in (first, *others)])
+        merged.append(
+            replace(
+                first,
+                excess=float(weights @ excess / weights.sum()),
+                deviation=float(weights.sum() ** -0.5),
+            )
+        )
+    return merged
+
+
 def _compute_crossing(
     seen: Sequence[_CountResult], share: float, cells: int, records: float, freedom: float
 ) -> float:
     """Return the position, from 0 to `cells`, where the line through all counts reaches `share`."""
-    known = sorted(seen, key=lambda each: each.position)
+    known = _merge_positions(seen, records)
     u = np.array([each.position for each in known]) / cells
     prior = (np.minimum.outer(u, u) - np.outer(u, u)) / freedom
-    noise = np.diag([max(each.deviation / records, 1e-12) ** 2 for each in known])
+    noise = np.diag([max(each.deviation / records, _MIN_DEVIATION) ** 2 for each in known])
     apart = np.array([min(max(share + each.excess / records, 0.0), 1.0) for each in known]) - u
     line = u + prior @ np.linalg.solve(prior + noise, apart)
     # Shares never fall with the position, so a drop in the estimate is noise.

@@ -21,6 +21,7 @@ from parley.analytics.session import Session
 from parley.analytics.short_answers import list_answer_lines
 from parley.client.queries.base import QueryError
 from parley.command_options import Verbose
+from parley.privacy.ledger.ledger_copy import copy_ledger
 from parley.safe_io.json_writing import format_json
 
 QueryFileOrSelect = Annotated[
@@ -132,16 +133,22 @@ def query(
 
 
 def _print_query_plan(file: QueryFile) -> None:
-    """Print what every batch would release, in a session that writes nothing."""
-    file.session.pop("ledger", None)
-    with (
-        TemporaryDirectory(prefix="parley-plan-") as place,
-        _open_session(file, out=Path(place) / "session", resume=None) as session,
-    ):
-        for text in file.format_plans(session):
-            typer.echo(f"{text}\n")
-        if file.find_refusal(session, file.plan_batches(session)):
-            raise typer.Exit(3)
+    """Print what every batch would release, in a session that writes nothing.
+
+    The session has a copy of the file's ledger, so that its plan is refused as its answers are.
+    """
+    ledger = file.session.pop("ledger", None)
+    with TemporaryDirectory(prefix="parley-plan-") as place:
+        if ledger is not None and "://" in str(ledger):  # a plan opens no connection
+            typer.echo(f"`parley ledger show {ledger}` shows what is left.\n")
+        elif ledger is not None and Path(ledger).exists():
+            file.session["ledger"] = str(Path(place) / "ledger.sqlite")
+            copy_ledger(ledger, file.session["ledger"])
+        with _open_session(file, out=Path(place) / "session", resume=None) as session:
+            for text in file.format_plans(session):
+                typer.echo(f"{text}\n")
+            if file.find_refusal(session, file.plan_batches(session)):
+                raise typer.Exit(3)
 
 
 def _run_queries(

@@ -88,7 +88,8 @@ def _read_job_file(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise JobError(f"Cannot read job file {path}: {describe_cause(error)}.") from error
     except tomllib.TOMLDecodeError as error:
-        raise JobError(f"{path} is not TOML: {error}.{_TABLE_HINT}") from error
+        hint = "" if path.suffix == ".toml" else _TABLE_HINT
+        raise JobError(f"{path} is not TOML: {error}.{hint}") from error
     if "columns" in tree:
         raise JobError(f"{path} is a schema, not a job. Use --set data.schema={path}.")
     return tree

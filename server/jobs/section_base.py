@@ -10,10 +10,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SerializeAsAny,
+    ValidationInfo,
+    field_validator,
+)
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 
 from parley.safe_io.path_names import is_own_code
 
@@ -37,6 +46,20 @@ class JobSection(BaseModel):
         populate_by_name=False,
         strict=False,
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true where a number is expected; it would count as 1."""
+        types = _list_types(cls.model_fields[str(info.field_name)].annotation)
+        if isinstance(value, bool) and types & {int, float} and not types & {bool, Any}:
+            raise PydanticCustomError("truth_value", "Input should be a number, no truth value")
+        return value
+
+
+def _list_types(annotation: Any) -> set[Any]:
+    """Return the types in an annotation, at any depth."""
+    return {annotation}.union(*map(_list_types, get_args(annotation)))
 
 
 def replace_auto(value: T | Auto, otherwise: T) -> T:

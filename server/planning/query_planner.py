@@ -37,9 +37,11 @@ from parley.privacy.accounting.threat_model import NOISE_POINTS, PARTY_NOISE_POI
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.ledger.ledger_entry import LedgerEntry
+from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.privacy.mechanisms.selection import SELECTIONS
+from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.safe_io.error_translation import translate_errors
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
@@ -311,6 +313,7 @@ def _plan_with_law(
             split = Shares.from_mechanism(
                 mechanism, parties=terms.parties, least=least, colluders=colluders
             )
+    _check_drawn_scale(mechanism, split, epsilon)
     guarantee = Guarantee(
         unit=terms.counting.unit,
         neighbouring=terms.neighbouring,
@@ -346,6 +349,19 @@ def _plan_with_law(
     )
     return PlannedBatch(
         batch=batch, plan=plan, counting=terms.counting, draft=facts.schema.assumption
+    )
+
+
+def _check_drawn_scale(mechanism: Mechanism, split: Shares | None, epsilon: float) -> None:
+    """Raise CalibrationError for a scale that no sampler draws, before anything is charged."""
+    drawn = mechanism.sampler_scale * (1.0 if split is None else split.noise_ratio)
+    if SMALLEST_SCALE <= drawn <= LARGEST_SCALE:
+        return
+    size = "smaller" if drawn < SMALLEST_SCALE else "larger"
+    raise CalibrationError(
+        f"Expected a {size} epsilon, got {format_exact(epsilon)}: its {mechanism.law} noise has a "
+        f"scale of {drawn:.3g}, and samplers draw from 2^-20 to 2^40. Use an epsilon from 1e-06 to "
+        "1000."
     )
 
 

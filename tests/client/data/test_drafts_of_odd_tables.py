@@ -1,6 +1,7 @@
 """Drafts of schemas for tables as they come: codes, dates as numbers, signs in numbers, headers."""
 
 import datetime
+import re
 
 import numpy as np
 import polars as pl
@@ -369,3 +370,36 @@ def test_a_check_looks_at_each_column_by_itself(tmp_path, monkeypatch):
         assert found.remarks
         cells[width] = sum(copied)
     assert cells[80] < 5 * cells[20]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "npz"])
+@pytest.mark.parametrize("kind", ["text", "dates"])
+def test_a_check_names_a_column_of_another_type(kind, suffix, tmp_path):
+    cells = ["1", "2"] * 30
+    if kind == "dates":
+        cells = [datetime.date(2020, 1, 1 + day % 28) for day in range(60)]
+    path = tmp_path / f"d.{suffix}"
+    if suffix == "parquet":
+        pl.DataFrame({"v": cells, "y": [0, 1] * 30}).write_parquet(path)
+    else:
+        np.savez(path, v=np.array(cells, dtype=None if kind == "text" else "M8[D]"), y=[0, 1] * 30)
+    schema = Schema.from_toml(
+        '[columns]\nv = { kind = "numeric", range = [0, 9] }\n'
+        "y = { kind = 'label', positive = [1], negative = [0] }\n"
+    )
+    (problem,) = check_file(path, schema).problems
+    assert re.search("Expected (a column of numbers, got type|numbers or text, got dtype)", problem)
+
+
+def test_the_line_that_leaves_a_column_out_can_be_typed(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("v,,a.b,y\n" + "1,2,3,0\n2,3,4,1\n" * 10)
+    text = (
+        '[columns]\nv = { kind = "numeric", range = [0, 9] }\n'
+        "y = { kind = 'label', positive = [1], negative = [0] }\n"
+    )
+    lines = [
+        re.search(": (.* = .*) leaves it out", problem)[1]
+        for problem in check_file(path, Schema.from_toml(text)).problems
+    ]
+    assert check_file(path, Schema.from_toml(text + "\n".join(lines))).problems == ()

@@ -9,6 +9,7 @@ import parley
 from parley import col
 from parley.client.data.schema import Schema
 from parley.client.queries.moments import Mean
+from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 
 NAMES = [f"w{k}" for k in range(8)]
@@ -221,3 +222,27 @@ def test_a_batch_that_was_left_and_a_session_that_is_closed_ask_nothing(tmp_path
     ):
         with pytest.raises(ValueError, match="got a closed one"):
             ask()
+
+
+@pytest.mark.parametrize("epsilon", [1e-13, 1e9])
+@pytest.mark.parametrize("noise_point", ["server", "share"])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda s, e: s.where("age > 20").count(epsilon=e),
+        lambda s, e: s.quantiles("age", [0.5], step=1, epsilon=e),
+        lambda s, e: s.find_quantile("age", 0.5, epsilon=e),
+    ],
+)
+def test_an_epsilon_whose_noise_no_sampler_draws_is_refused_before_a_charge(
+    ask, noise_point, epsilon
+):
+    total = max(epsilon, 1e3)
+    with parley.Session(
+        ROWS, schema=SCHEMA, epsilon=total, parties=2, noise_point=noise_point, law="laplace"
+    ) as s:
+        with pytest.raises(CalibrationError, match="Use an epsilon from 1e-06 to 1000"):
+            ask(s, epsilon)
+        assert s.remaining == total
+        for fits in (1e-6, 1e3 - 1):  # as the message says
+            ask(s, fits)

@@ -15,6 +15,7 @@ from parley.client.queries.base import QueryError
 from parley.client.queries.filters.expressions import WhereError
 from parley.client.queries.registry import QUERIES
 from parley.deploy.process_errors import ProcessError
+from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 
 SCHEMA = """
 [columns]
@@ -81,6 +82,30 @@ def test_a_file_is_planned_without_a_trace_and_answered_with_prices(folder):
     again = run(folder / "queries.toml", "--json", "--resume", folder / "s")
     assert json.loads(again.stdout)["answers"] == told["answers"]
     assert run(folder / "queries.toml", "--out", folder / "s").exit_code != 0
+
+
+@pytest.mark.parametrize(
+    ("edit", "status"),
+    [(("epsilon = 1.0", "epsilon = 1.0"), 3), (("epsilon = 1.0", "epsilon = 2.0"), LedgerConflict)],
+)
+def test_a_plan_is_refused_as_the_answers_for_what_the_shared_ledger_has(folder, edit, status):
+    text = FILE.replace("[session]", f"[session]\nledger = '{folder}/all.sqlite'")
+    (folder / "queries.toml").write_text(text)
+    assert run(folder / "queries.toml", "--plan").exit_code == 0
+    assert not (folder / "all.sqlite").exists()
+    assert run(folder / "queries.toml", "--out", folder / "first").exit_code == 0
+    before = (folder / "all.sqlite").read_bytes()
+    (folder / "queries.toml").write_text(text.replace(*edit))
+    planned = run(folder / "queries.toml", "--plan")
+    asked = run(folder / "queries.toml", "--out", folder / "second")
+    assert (folder / "all.sqlite").read_bytes() == before
+    if status == 3:
+        assert planned.exit_code == 3
+        assert "`parley query` would refuse this file. Expected the releases" in planned.output
+        assert isinstance(asked.exception, BudgetExceeded)
+    else:
+        assert isinstance(planned.exception, status)
+        assert isinstance(asked.exception, status)
 
 
 def test_the_example_is_a_file_that_can_be_read_and_names_every_query():

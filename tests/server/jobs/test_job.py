@@ -40,6 +40,8 @@ def test_the_printed_job_reads_back_as_the_same_job():
         ("secure-aggregation.min-survivors=9", "<= parties.count = 5, got 9"),
         ("data.partition=column", "partition-column"),
         ("data.partition=sizes", "sizes = [n1"),
+        ("parties.count=true", "parties.count to be a number, no truth value, got True"),
+        ("privacy.epsilon=true", "privacy.epsilon to be a number, no truth value, got True"),
         ("epsilon=1", "section.key=value"),
         ("privacy.epsilon", "section.key=value"),
         ("privacy=1", "section.key=value"),
@@ -74,8 +76,12 @@ def test_a_missing_or_broken_file_is_named(tmp_path):
         load_job(tmp_path / "nowhere.toml")
     broken = tmp_path / "broken.toml"
     broken.write_text("[privacy\nepsilon = 1")
-    with pytest.raises(JobError, match=r"is not TOML.*data\.source=TABLE"):
+    with pytest.raises(JobError, match=r"is not TOML") as refused:
         load_job(broken)
+    assert "TABLE" not in str(refused.value)  # no advice that cannot work
+    (tmp_path / "table.csv").write_text("age,sick\n3,1\n")
+    with pytest.raises(JobError, match=r"is not TOML.*data\.source=TABLE"):
+        load_job(tmp_path / "table.csv")
     broken.write_text("[columns]\nage = { kind = 'ignore' }")
     with pytest.raises(JobError, match=r"a schema, not a job\. Use --set data\.schema="):
         load_job(broken)
