@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from fractions import Fraction
 from itertools import product
@@ -113,30 +114,36 @@ WHOLE_SUMS = (
 )
 
 
+@functools.cache
+def neighbours():
+    """Return the schema, and per weight blocks: all records, one replaced, and one left out."""
+    schema, rng = schema_of(-3.3, 10.0), np.random.default_rng(5)
+
+    def draw():
+        size = int(rng.integers(2, 12))
+        columns = {
+            "x": rng.choice([-3.3, 10.0, *rng.uniform(-3.3, 10, 5)], size),
+            "c": rng.choice(["a", "b"], size),
+            "y": rng.choice(["p", "n"], size),
+        }
+        other = {name: part.copy() for name, part in columns.items()}
+        other["c"][0], other["y"][0] = rng.choice(["a", "b"]), rng.choice(["p", "n"])
+        other["x"][0] = rng.choice([-3.3, 10.0, rng.uniform(-3.3, 10)])
+        less = {name: part[1:] for name, part in columns.items()}
+        return [block_of_columns([lists(each)], schema) for each in (columns, other, less)]
+
+    return schema, {weight: [draw() for _ in range(40)] for weight in (1, 4096)}
+
+
 @pytest.mark.parametrize("query", WHOLE_SUMS, ids=lambda query: query.kind)
 def test_a_record_moves_the_rounded_sum_of_many_no_farther_than_its_set_says(query):
     """At the least weight, where rounding is the largest part, whoever the others are."""
-    schema, rng = schema_of(-3.3, 10.0), np.random.default_rng(5)
-    for weight in (1, 4096):
+    schema, drawn = neighbours()
+    for weight, triples in drawn.items():
         of = query.build_record_set(schema, weight)
-        for _ in range(40):
-            size = int(rng.integers(2, 12))
-            columns = {
-                "x": rng.choice([-3.3, 10.0, *rng.uniform(-3.3, 10, 5)], size),
-                "c": rng.choice(["a", "b"], size),
-                "y": rng.choice(["p", "n"], size),
-            }
-            other = {name: part.copy() for name, part in columns.items()}
-            other["c"][0], other["y"][0] = rng.choice(["a", "b"]), rng.choice(["p", "n"])
-            other["x"][0] = rng.choice([-3.3, 10.0, rng.uniform(-3.3, 10)])
-            less = {name: part[1:] for name, part in columns.items()}
+        for triple in triples:
             full, replaced, without = (
-                next(
-                    iter(
-                        query.compute_party_vectors(block_of_columns([lists(each)], schema), weight)
-                    )
-                )
-                for each in (columns, other, less)
+                next(iter(query.compute_party_vectors(block, weight))) for block in triple
             )
             for moved, bound in ((full - replaced, of.diameter), (full - without, of.radius)):
                 steps = [int(step) for step in moved]
