@@ -11,8 +11,11 @@ from parley.client.queries.registry import QUERIES
 HEAVY = {
     *("job-record-add-or-remove", "job-shares-components", "job-public-components"),
     *("job-distributed-party", "job-distributed-both", "job-drawn-parties", "audit-released"),
+    *("job-gradients-sizes-momentum", "job-gradients-masked", "job-output-auto", "job-both"),
+    *("job-shares-dealt", "job-shares-16-bits", "job-shares-laplace-l1", "job-random-fourier"),
+    *("job-record-clipped-fraction", "job-class-weights", "session-in-shares"),
 }
-"""Those that take longest, and say what others say too: start, vmap, many trainings."""
+"""Those that say what others say too, and those that take longest: start, vmap, many trainings."""
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ rosters.
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Sequence
@@ -19,8 +20,9 @@ from typing import Annotated, Any
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.toml_reading import load_toml
+from parley.safe_io.toml_reading import MAX_TOML_BYTES, parse_toml
 from parley.secure_agg.primitives import digest
 
 # Names are matched as a whole before anything is written, so none can contain a line break.
@@ -151,13 +153,21 @@ def load_deployment(path: Path) -> Deployment:
             parties.
     """
     try:
-        raw: dict[str, Any] = load_toml(path)
-        read = _DeploymentFile.model_validate(raw)
+        text = read_text(path, max_bytes=MAX_TOML_BYTES)
     except OSError as error:
         raise RosterError(
             f"Expected a deployment file at {path}: {describe_cause(error)}. `parley deploy init` "
             "writes one into the folders of the server, each operator and each party."
         ) from error
+    return _parse_deployment(text, path)
+
+
+@functools.lru_cache(maxsize=16)
+def _parse_deployment(text: str, path: Path) -> Deployment:
+    """Parse the deployment in `text`. Its file is read at each connection."""
+    try:
+        raw: dict[str, Any] = parse_toml(text)
+        read = _DeploymentFile.model_validate(raw)
     except tomllib.TOMLDecodeError as error:
         raise RosterError(f"{path}: expected TOML, got {error}.") from error
     except ValidationError as error:

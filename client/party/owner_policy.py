@@ -17,6 +17,7 @@ A policy only refuses. An accepted release is charged its cost, and no ε rests 
 
 from __future__ import annotations
 
+import functools
 import tomllib
 from collections.abc import Collection
 from pathlib import Path
@@ -286,8 +287,9 @@ def load_policy(path: Path) -> OwnerPolicy:
     return policy.model_copy(update=resolved)
 
 
+@functools.lru_cache(maxsize=16)
 def parse_policy(text: str, *, source: str) -> OwnerPolicy:
-    """Parse the policy in `text`; see `load_policy`."""
+    """Parse the policy in `text`; see `load_policy`. A party reads its file for each request."""
     try:
         tree = parse_toml(text)
         rename_keys("policy", tree)

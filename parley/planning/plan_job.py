@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -322,11 +322,14 @@ def _list_alternatives(planned: _Planned) -> list[SizeAlternative]:
     job, rows = planned.job, []
     for parties in _list_multiples(planned.federation.parties):
         for records in _list_record_counts(planned.federation):
-            text = planned.federation.schema
-            schema = Schema.from_toml(text) if text else None
-            facts = _build_equal_federation(parties, records, schema=schema).to_public_facts(
-                job.parties.weights
+            federation = replace(
+                planned.federation,
+                parties=parties,
+                min_records=records,
+                max_records=records,
+                total_records=parties * records,
             )
+            facts = federation.to_public_facts(job.parties.weights)
             try:
                 sensitivity = planned.algorithm.claim(facts).sensitivity / parties
                 mechanism = calibrate_mechanism(

@@ -1,6 +1,7 @@
 """Every command, option and job key that a message, or help text names exists as typed."""
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,8 +138,13 @@ def _find_docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
             yield node.value
 
 
-def _list_texts(*, docstrings: bool = True) -> Iterator[tuple[str, str]]:
-    """Yield the texts in the code with their places; values in f-strings become one letter."""
+@functools.cache
+def _list_texts(*, docstrings: bool = True) -> list[tuple[str, str]]:
+    """Return the texts in the code with their places; values in f-strings become one letter."""
+    return [*_find_texts(docstrings=docstrings)]
+
+
+def _find_texts(*, docstrings: bool) -> Iterator[tuple[str, str]]:
     for folder in CODE:
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text())
