@@ -214,18 +214,13 @@ def infer_schema(
     if reader.null_values:
         file_entry["null-values"] = sorted(reader.null_values)
     names_of_files = ", ".join(dict.fromkeys(map(_get_display_name, sources)))
-    remarks = list(_list_csv_remarks(columns, table, header=header)) if csv else []
-    if csv:
-        encoding = file_entry["encoding"]
-        remedies = (find_encoding_remedy(get_source_name(each), encoding) for each in sources)
-        remarks += dict.fromkeys(filter(None, remedies))
     return InferredSchema(
         text=_format_schema(names_of_files, table.frame.height, file_entry, columns),
         records=table.frame.height,
         label=label,
         file=file_entry,
         columns=columns,
-        remarks=tuple(remarks),
+        remarks=tuple(_list_csv_remarks(columns, table, sources, file_entry)) if csv else (),
     )
 
 
@@ -241,13 +236,19 @@ def _build_label_error(
 
 
 def _list_csv_remarks(
-    columns: Sequence[ColumnReading], table: RawTable, *, header: bool
+    columns: Sequence[ColumnReading],
+    table: RawTable,
+    sources: Sequence[TableSource],
+    file_entry: Entry,
 ) -> Iterator[str]:
-    """Yield what may be wrong with how a whole CSV was read."""
-    if header and all(_is_name_a_cell(column, table) for column in columns):
+    """Yield what may be wrong with how whole CSV files were read."""
+    if file_entry["header"] and all(_is_name_a_cell(column, table) for column in columns):
         yield "The first line looks like a record. If it has no names, use --no-header."
     if len(columns) == 1:
         yield f"Only one column, {columns[0].name!r}. If there are more, set --separator."
+    encoding = file_entry["encoding"]
+    remedies = (find_encoding_remedy(get_source_name(each), encoding) for each in sources)
+    yield from dict.fromkeys(filter(None, remedies))
 
 
 def _get_own_label(table: MemoryTable) -> str | None:
