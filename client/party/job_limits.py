@@ -7,7 +7,7 @@ These checks only refuse and charge nothing, so no ε rests on them.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from parley.client.contract.party_messages import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
@@ -125,7 +125,7 @@ def count_unpaid_releases(ledger: Ledger, plan: ReleasePlan, *, account: str, ro
 
     Each release is charged to all of the data's budgets.
     """
-    paid = {recorded.entry.index for recorded in _list_charges(ledger, plan.run_id, account)}
+    paid = {recorded.entry.index for recorded in _iterate_charges(ledger, plan.run_id, account)}
     return len(set(range(plan.round_number, plan.round_number + rounds)) - paid)
 
 
@@ -134,19 +134,17 @@ def compose_earlier_charges(
 ) -> dict[Unit, Composition]:
     """Return a run's charges for the releases before those of a plan; often empty."""
     counts: dict[Unit, Counter[PrivacyEvent]] = {}
-    for recorded in _list_charges(ledger, plan.run_id, account):
+    for recorded in _iterate_charges(ledger, plan.run_id, account):
         if recorded.entry.index < plan.round_number:
             counts.setdefault(recorded.entry.key.unit, Counter())[recorded.entry.event] += 1
     return _compose_charges(counts)
 
 
-def _list_charges(ledger: Ledger, run_id: str, account: str) -> list[RecordedEntry]:
-    """Return all of a run's charges on a data set. Rounds use their counts, which stay small."""
-    return [
-        recorded
-        for recorded in ledger.list_entries(run_id)
-        if recorded.entry.dataset == account and recorded.state is not EntryState.VOIDED
-    ]
+def _iterate_charges(ledger: Ledger, run_id: str, account: str) -> Iterator[RecordedEntry]:
+    """Yield all of a run's charges on a data set. In a round, use their counts."""
+    for recorded in ledger.iterate_entries(run_id):
+        if recorded.entry.dataset == account and recorded.state is not EntryState.VOIDED:
+            yield recorded
 
 
 def _compose_charges(

@@ -39,7 +39,7 @@ after a crash, the result is the same reservation; a different entry under that 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
 from importlib import import_module
@@ -56,7 +56,7 @@ from parley.privacy.ledger.database import Database
 from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt, LedgerError
-from parley.privacy.ledger.recorded_entries import RecordedEntry, RunCharges, collect_entries
+from parley.privacy.ledger.recorded_entries import RecordedEntry, RunCharges, iterate_entries
 from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
 from parley.privacy.ledger.replay import LedgerProblem, check_sound
 from parley.privacy.ledger.reservations import Checkpoint
@@ -256,10 +256,14 @@ class Ledger:
 
     def list_entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """Return all entries, or those of a run, in the order of their reservation."""
+        return tuple(self.iterate_entries(run_id))
+
+    def iterate_entries(self, run_id: str | None = None) -> Iterator[RecordedEntry]:
+        """Yield what `list_entries` returns, without keeping a long run's entries in memory."""
         with self._database.open_reader() as reader:
-            if run_id is None:
-                return collect_entries(reader.iterate_records())
-            return collect_entries(reader.iterate_run(run_id))
+            yield from iterate_entries(
+                reader.iterate_records() if run_id is None else reader.iterate_run(run_id)
+            )
 
     def has_entries(self, run_id: str) -> bool:
         """Return whether the run ever reserved a release."""
@@ -269,7 +273,7 @@ class Ledger:
     def list_release(self, run_id: str, dataset: str, index: int) -> tuple[RecordedEntry, ...]:
         """Return the entries of one release on a data set, in the order of their reservation."""
         with self._database.open_reader() as reader:
-            return collect_entries(reader.iterate_release(run_id, dataset, index))
+            return tuple(iterate_entries(reader.iterate_release(run_id, dataset, index)))
 
     def count_charges(self, run_id: str, dataset: str) -> dict[Unit, dict[PrivacyEvent, int]]:
         """Return a run's releases on a data set that were not voided: unit → event → number.

@@ -116,8 +116,10 @@ def _report_unreadable(record: LedgerRecord) -> Iterator[None]:
         ) from error
 
 
-def collect_entries(records: Iterable[LedgerRecord]) -> tuple[RecordedEntry, ...]:
-    """Return all entries among the records, in the order of their reservation.
+def iterate_entries(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
+    """Yield all entries among the records, in the order of their reservation.
+
+    An entry is yielded once it and those before it are settled, or at the end.
 
     Raises:
         LedgerCorrupt: a record cannot be read.
@@ -129,7 +131,9 @@ def collect_entries(records: Iterable[LedgerRecord]) -> tuple[RecordedEntry, ...
                 entries[record.position] = parse_reserved_entry(record)
             elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
                 entries[record.reservation] = entries[record.reservation].with_settlement(record)
-    return tuple(entries.values())
+        while entries and (first := next(iter(entries.values()))).state is not EntryState.RESERVED:
+            yield entries.pop(first.reservation_id)
+    yield from entries.values()
 
 
 @dataclass(frozen=True, kw_only=True)

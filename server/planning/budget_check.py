@@ -234,7 +234,7 @@ def reserve_budget(
     run_id = stages[0].plan.run_id
     reserved = {
         (each.entry.key, each.entry.index)
-        for each in ledger.list_entries(run_id)
+        for each in ledger.iterate_entries(run_id)
         if each.state is not EntryState.VOIDED
     }
     claims: dict[BudgetKey, list[tuple[PrivacyEvent, int]]] = {}

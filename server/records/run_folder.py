@@ -27,7 +27,7 @@ from safetensors.numpy import save
 
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
 from parley.safe_io.file_reading import read_lines, read_text
-from parley.safe_io.file_writing import append_to_file, write_file
+from parley.safe_io.file_writing import append_to_file, replace_file, write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause, describe_error
 from parley.safe_io.path_names import get_public_name
@@ -289,11 +289,14 @@ class RunFolder(WorkFolder):
     def rewrite_rounds(self, lines: Iterable[RoundLine]) -> None:
         """Replace `rounds.jsonl`, after a crash, with the lines that the ledger committed.
 
-        The ledger has no simulation-only metrics; those of complete lines are kept.
+        The ledger has no simulation-only metrics; those of complete lines are kept. If `lines`
+        raises an error, the file stays as it was.
         """
         known = self._load_figures()
-        merged = (line.with_fields(simulation_only=known.get(line.round, {})) for line in lines)
-        self._write("rounds.jsonl", "".join(map(_dump, merged)))
+        with replace_file(self.path / "rounds.jsonl") as file:
+            for line in lines:
+                merged = line.with_fields(simulation_only=known.get(line.round, {}))
+                file.write(_dump(merged).encode())
 
     def save_step(self, release: int, step: int, state: Mapping[str, NDArray[Any]]) -> None:
         """Save the state after one of several secure sums in a release.

@@ -8,7 +8,7 @@ the same entry, so that no entry releases twice and nothing is charged twice.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -122,9 +122,9 @@ def run_stage(
 
 
 def find_resume_point(
-    ledger: Ledger, *, stages: Sequence[RunStage], dataset: str
-) -> tuple[RunProgress, list[RoundLine]]:
-    """Return the progress of a run according to its ledger, and its rounds.
+    folder: RunFolder, ledger: Ledger, *, stages: Sequence[RunStage], dataset: str
+) -> RunProgress:
+    """Return the progress of a run according to its ledger, and write its rounds anew.
 
     A new run is before its first stage.
 
@@ -132,17 +132,56 @@ def find_resume_point(
         JobError: earlier releases were made under another plan: the job, or the data, was changed
             since.
     """
+    totals, ahead = RoundTotals(), dict[str, dict[str, Any]]()
+
+    def iterate_lines() -> Iterator[RoundLine]:
+        for stage, outcome in _iterate_outcomes(ledger, stages, dataset):
+            if stage.name:
+                ahead[stage.name] = outcome
+            else:
+                line = RoundLine.model_validate(outcome["line"])
+                totals.add(line)
+                yield line
+
+    folder.rewrite_rounds(iterate_lines())
+    stored = ledger.get_checkpoint(stages[0].plan.run_id)
+    if stored is None:
+        spent = compute_spent_before(stages, 0)
+        return RunProgress(done=0, state={}, spent=spent, totals=totals)
+    at = _find_stage(stages, stored.release) % len(stages)
+    done = stored.release - stages[at].numbers.start + 1
+    if done == stages[at].rounds and at + 1 < len(stages):
+        at, done = at + 1, 0  # The checkpoint is the next stage's first state.
+    plan = stages[at].plan
+    spent = compute_spent_before(stages, at)
+    return RunProgress(
+        stage=at,
+        done=done,
+        state=load_state(stored.data),
+        spent={
+            unit: each.add(plan.compute_event(unit), count=done) for unit, each in spent.items()
+        },
+        totals=totals,
+        ahead=ahead,
+    )
+
+
+def _find_stage(stages: Sequence[RunStage], number: int) -> int:
+    """Return the position of a release's stage; −1: it is in none."""
+    return next((at for at, each in enumerate(stages) if number < each.numbers.stop), -1)
+
+
+def _iterate_outcomes(
+    ledger: Ledger, stages: Sequence[RunStage], dataset: str
+) -> Iterator[tuple[RunStage, dict[str, Any]]]:
+    """Yield the stage and the outcome of each committed release; raises as `find_resume_point`."""
     run_id = stages[0].plan.run_id
 
-    def stage_of(number: int) -> int:
-        return next((at for at, each in enumerate(stages) if number < each.numbers.stop), -1)
-
     planned = [_build_entries(each, dataset) for each in stages]
-    lines, ahead = [], {}
-    for recorded in ledger.list_entries(run_id):
+    for recorded in ledger.iterate_entries(run_id):
         if recorded.outcome is None:
             continue
-        at = stage_of(recorded.entry.index)
+        at = _find_stage(stages, recorded.entry.index)
         stage = stages[at]
         if recorded.entry not in [
             replace(each, index=recorded.entry.index) for each in planned[at]
@@ -151,33 +190,8 @@ def find_resume_point(
                 f"Expected the plan under which round {recorded.entry.index} of run {run_id} was "
                 "released, got another: its job.toml or its data were changed."
             )
-        if recorded.entry.key.unit is not stage.plan.primary.unit:
-            continue  # The outcome is the same in every budget.
-        if stage.name:
-            ahead[stage.name] = dict(recorded.outcome)
-        else:
-            lines.append(RoundLine.model_validate(recorded.outcome["line"]))
-    stored = ledger.get_checkpoint(run_id)
-    if stored is None:
-        spent = compute_spent_before(stages, 0)
-        return RunProgress(done=0, state={}, spent=spent, totals=RoundTotals()), []
-    at = stage_of(stored.release) % len(stages)
-    done = stored.release - stages[at].numbers.start + 1
-    if done == stages[at].rounds and at + 1 < len(stages):
-        at, done = at + 1, 0  # The checkpoint is the next stage's first state.
-    plan = stages[at].plan
-    spent = compute_spent_before(stages, at)
-    progress = RunProgress(
-        stage=at,
-        done=done,
-        state=load_state(stored.data),
-        spent={
-            unit: each.add(plan.compute_event(unit), count=done) for unit, each in spent.items()
-        },
-        totals=RoundTotals.from_lines(lines),
-        ahead=ahead,
-    )
-    return progress, lines
+        if recorded.entry.key.unit is stage.plan.primary.unit:  # The same in every budget.
+            yield stage, dict(recorded.outcome)
 
 
 def _build_entries(stage: RunStage, dataset: str) -> tuple[LedgerEntry, ...]:

@@ -73,7 +73,7 @@ def execute_run(
                     folder.save_roster_id(roster)
             _check_log(folder, ledger)
             with reserve_budget(ledger, stages, dataset=dataset, partial=job.run.partial):
-                start = _restore_progress(folder, ledger, stages, dataset=dataset)
+                start = find_resume_point(folder, ledger, stages=stages, dataset=dataset)
                 progress, algorithm, unmeasured = _run_stages(
                     stages,
                     start,
@@ -102,17 +102,8 @@ def execute_run(
 
 def _check_log(folder: RunFolder, ledger: Ledger) -> None:
     """Raise RunFolderError if the folder has a round that the ledger never committed."""
-    entries = ledger.list_entries(folder.run_id)
-    folder.check_ledger([each.entry.index for each in entries if each.outcome is not None])
-
-
-def _restore_progress(
-    folder: RunFolder, ledger: Ledger, stages: Sequence[RunStage], *, dataset: str
-) -> RunProgress:
-    """Return the run's progress; write its rounds anew from the ledger."""
-    start, lines = find_resume_point(ledger, stages=stages, dataset=dataset)
-    folder.rewrite_rounds(lines)
-    return start
+    entries = ledger.iterate_entries(folder.run_id)
+    folder.check_ledger({each.entry.index for each in entries if each.outcome is not None})
 
 
 def _run_stages(

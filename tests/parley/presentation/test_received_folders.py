@@ -87,6 +87,10 @@ def test_nothing_is_appended_to_a_file_of_ones_own(tmp_path, own):
     assert (folder / "rounds.jsonl").read_text() == ""
     assert own.read_text() == MINE
     assert not other.exists()
+    (folder / "rounds.jsonl").write_text("as it was\n")
+    with pytest.raises(ZeroDivisionError):
+        RunFolder(folder, "run").rewrite_rounds(1 // 0 for _ in range(1))
+    assert (folder / "rounds.jsonl").read_text() == "as it was\n"
 
 
 def test_a_folder_within_a_folder_is_no_link_to_another(tmp_path):

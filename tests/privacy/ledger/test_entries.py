@@ -16,6 +16,7 @@ from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.recorded_entries import iterate_entries
 
 
 @pytest.mark.parametrize(
@@ -190,6 +191,17 @@ def test_a_runs_charges_are_read_once_and_again_if_the_log_is_another(
         for head in (ChainHead(records=3, hash="x"), ChainHead(records=99, hash=seen.head.hash)):
             of_another_log = replace(seen, head=head, counts={})
             assert reader.count_charges("run-1", of_another_log) == seen
+
+
+def test_an_entry_is_yielded_once_it_is_settled_and_not_kept(ledger: Ledger) -> None:
+    three_releases(ledger)
+    with ledger._database.open_reader() as reader:
+        records, read = list(reader.iterate_records()), []
+    entries = iterate_entries(read.append(each.position) or each for each in records)
+    assert next(entries).entry.index == 1
+    assert read == [1, 2, 3]
+    assert [each.entry.index for each in entries] == [2, 3]
+    assert read == [each.position for each in records]
 
 
 def test_an_entry_survives_json_and_does_not_follow_its_callers_dictionary() -> None:
