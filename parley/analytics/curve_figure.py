@@ -11,39 +11,34 @@ from parley.analytics.answer import Answer
 from parley.client.queries.base import Table
 from parley.presentation.document import LegendEntry
 from parley.presentation.plots import Palette
-from parley.presentation.shape_plots import STYLES, Point, draw_shape_curves
+from parley.presentation.shape_plots import STYLES, Point, plot_shape_curves
+from parley.presentation.vega_lite import Spec
 
 
-def draw_answer_curves(
-    answer: Answer, *, title: str, description: str
-) -> tuple[str, Sequence[LegendEntry]]:
-    """Return the plot and its legend, or an empty plot if there are more groups than line styles.
+def plot_answer_curves(answer: Answer) -> tuple[Spec | None, Sequence[LegendEntry]]:
+    """Return the chart and its legend, or no chart if there are more groups than line styles.
 
     The inner band covers only the noise. The outer one covers noise and sampling, if the query
     supports it. Both are independent of the answer's own intervals.
     """
     if answer.source is None:
-        return "", ()
+        return None, ()
     inner = answer.with_intervals()
     wide = answer.source.supports_sampling
     outer = answer.with_intervals(sampling=True) if wide else inner
     curves, around = _list_curves(inner.table), _list_curves(outer.table)
     known = [name for name, curve in curves.items() if not math.isnan(curve[1][1])]
     if not 1 <= len(known) <= len(STYLES):
-        return "", ()
-    plot = draw_shape_curves(
-        [
-            0.0,
-            *dict.fromkeys(np.asarray(answer.table[_find_edge_columns(answer.table)[1]]).tolist()),
-        ],
+        return None, ()
+    edge = _find_edge_columns(answer.table)[1]
+    chart = plot_shape_curves(
+        [0.0, *dict.fromkeys(np.asarray(answer.table[edge]).tolist())],
         [curves[name] for name in known],
         bands=[around[name] for name in known] if wide else (),
         steps=False,
         height=232,
         domain=(0.0, 1.0),
-        title=title,
-        description=description,
-        x_title=_find_edge_columns(answer.table)[1].removesuffix(" to"),
+        x_title=edge.removesuffix(" to"),
     )
     lines = [
         LegendEntry(name=name or "answer", colour=colour, width=2.5, dash=dash)
@@ -52,7 +47,7 @@ def draw_answer_curves(
     bands = [LegendEntry(name=str(inner.intervals), colour=Palette.QUIET, depth=0.7)]
     if wide:
         bands.append(LegendEntry(name=str(outer.intervals), colour=Palette.QUIET, depth=0.25))
-    return plot, (*lines, *bands)
+    return chart, (*lines, *bands)
 
 
 def _find_edge_columns(table: Table) -> tuple[str, str]:

@@ -10,12 +10,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from parley.analytics.answer import ENDS, Answer, format_rows, format_to_width, list_columns
-from parley.analytics.curve_figure import draw_answer_curves
+from parley.analytics.curve_figure import plot_answer_curves
 from parley.analytics.table_one_output import TableOne
 from parley.presentation.document import (
     Card,
@@ -32,7 +31,14 @@ from parley.presentation.document import (
 )
 from parley.presentation.page_registry import write_page
 from parley.presentation.plots import Curve as Line
-from parley.presentation.plots import Palette, draw_curves, draw_interval_rows, draw_interval_steps
+from parley.presentation.plots import (
+    Palette,
+    draw_figure,
+    plot_curves,
+    plot_interval_rows,
+    plot_interval_steps,
+)
+from parley.presentation.vega_lite import Spec
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.accounting.tradeoff import compute_attack_power, compute_group_epsilon
@@ -83,22 +89,19 @@ def build_answer_figure(answer: Answer) -> Figure:
     more = f"; the first {_MAX_CELLS} of {count:,} cells" if count > _MAX_CELLS else ""
     name, intervals = answer.title, answer.intervals.plural
     finding = _format_finding(answer, int((~known).sum()))
-    drawn: dict[str, Any] = {"title": name, "description": finding}
     key: Sequence[LegendEntry] = (
         LegendEntry(name="answer", colour=Palette.ACCENT, width=3),
         LegendEntry(name=str(answer.intervals), colour=Palette.QUIET),
     )
-    plot = ""
+    chart: Spec | None = None
     if answer.query.curve:
-        plot, key = draw_answer_curves(answer, **drawn)
-    elif (
-        known.any() and not answer.query.inference
-    ):  # a regression's ratios and p-values need no plot
+        chart, key = plot_answer_curves(answer)
+    elif known.any() and not answer.query.inference:  # ratios and p-values need no plot
         edges = [k for k in keys if k.endswith((" from", " to"))]
         if len(keys) == 2 == len(edges) and count <= _MAX_STEPS and known.all():
             spans = [np.asarray(table[edge], dtype=np.float64) for edge in edges]
             steps = list(zip(*(x.tolist() for x in (*spans, low, value, high)), strict=True))
-            plot = draw_interval_steps(steps, x_title=edges[0].removesuffix(" from"), **drawn)
+            chart = plot_interval_steps(steps, x_title=edges[0].removesuffix(" from"))
         elif count <= _MAX_ROWS:
             texts = [at for at, key in enumerate(keys) if isinstance(table[key][0], str)]
             marks = [" · ".join(row[at] for at in texts or range(len(keys))) for row in rows]
@@ -106,18 +109,12 @@ def build_answer_figure(answer: Answer) -> Figure:
                 (marks[k] or name, float(low[k]), float(value[k]), float(high[k]))
                 for k in np.flatnonzero(known)
             ]
-            plot = draw_interval_rows(
-                named, x_title="", from_zero=bool((value[known] >= 0).all()), **drawn
-            )
-    return Figure(
-        title=name,
-        finding=finding,
-        plot=plot,
-        data=Table(
-            caption=f"{intervals[:1].upper()}{intervals[1:]}{more}", head=[*keys, *ENDS], rows=rows
-        ),
-        keys=key if plot else (),
-    )
+            chart = plot_interval_rows(named, from_zero=bool((value[known] >= 0).all()))
+    caption = f"{intervals[:1].upper()}{intervals[1:]}{more}"
+    data = Table(caption=caption, head=[*keys, *ENDS], rows=rows)
+    if chart is None:
+        return Figure(title=name, finding=finding, data=data)
+    return draw_figure(name, finding, chart, data, keys=key)
 
 
 def build_derived_figures(answer: Answer, *, shown: str = "") -> list[Figure]:
@@ -162,21 +159,13 @@ def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Fig
     )
     points = [(0.0, 0.0), *((float(index), charge.spent) for index, charge in own.items())]
     line = Line(name="spent", points=points)
-    name = "ε spent, by release"
-    drawn = draw_curves(
-        [line], title=name, description=finding, most=budget.epsilon, x_title="release"
-    )
+    chart = plot_curves([line], most=budget.epsilon, x_title="release")
     rows = [
-        [
-            str(index),
-            format_exact(charge.epsilon),
-            format_rounded_up(charge.spent),
-            format_rounded_up(charge.left),
-        ]
-        for index, charge in own.items()
+        [str(at), format_exact(of.epsilon), *map(format_rounded_up, (of.spent, of.left))]
+        for at, of in own.items()
     ]
     table = Table(caption=finding, head=["release", "asked ε", "spent", "left"], rows=rows)
-    return Figure(title=name, finding=finding, plot=drawn, data=table)
+    return draw_figure("ε spent, by release", finding, chart, table)
 
 
 _UNIT_LIMITS = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from parley.audit.audit_result_text import format_bound, format_claim, format_verdict
@@ -20,7 +19,7 @@ from parley.presentation.document import (
     build_section,
 )
 from parley.presentation.page_registry import write_page
-from parley.presentation.plots import Palette, render_svg
+from parley.presentation.plots import Palette, draw_figure
 from parley.presentation.vega_lite import build_layer, build_nominal, build_quantitative
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
@@ -132,11 +131,10 @@ def _build_bounds_figure(report: AuditReport) -> Figure:
     }
     keys = [LegendEntry(name=f"assumes {name}", colour=hue) for name, hue in _SHADES.items()]
     keys.append(LegendEntry(name="claim", colour=Palette.LIMIT, width=2, dash=(6, 4)))
-    return Figure.from_plot(
+    return draw_figure(
         "Bounds, and the claim",
         "A bar beyond the dashed line refutes the claim.",
-        partial(render_svg, chart, height=max(90, 40 + 26 * len(rows))),
-        None,
+        {**chart, "height": max(90, 40 + 26 * len(rows))},
         keys=keys,
         simulated=True,
     )
@@ -180,11 +178,10 @@ def _build_rates_figure(report: AuditReport) -> Figure:
             for points, (colour, dash) in zip(curves.values(), styles, strict=True)
         ]
     }
-    return Figure.from_plot(
+    return draw_figure(
         "Error rates, and the least that is claimed",
         "An attack's curve below the dashed one contradicts the claim.",
-        partial(render_svg, chart),
-        None,
+        chart,
         keys=[
             LegendEntry(name=name, colour=colour, width=2.25, dash=dash)
             for name, (colour, dash) in zip(curves, styles, strict=True)

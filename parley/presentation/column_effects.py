@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,8 @@ from parley.presentation.document import (
     Text,
     build_section,
 )
-from parley.presentation.shape_plots import STYLES, Point, draw_shape_bars, draw_shape_curves
+from parley.presentation.plots import draw_figure
+from parley.presentation.shape_plots import STYLES, Point, plot_shape_bars, plot_shape_curves
 from parley.server.model_file import ModelFileError
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements.number_format import format_number
@@ -113,17 +113,17 @@ def _build_figure(shape: ShapeFunction, domain: tuple[float, float]) -> Figure:
         half = _MOST_BARS // 2
         chosen = order if len(order) <= _MOST_BARS else [*order[:half], *order[-half:]]
         rows = [(named[at], [curve[at] for curve in curves]) for at in chosen]
-        plot = partial(draw_shape_bars, rows, domain=domain)
+        chart = plot_shape_bars(rows, domain=domain)
     else:
         steps = shape.drawn == "steps"
-        plot = partial(draw_shape_curves, shape.values, curves, steps=steps, domain=domain)
+        chart = plot_shape_curves(shape.values, curves, steps=steps, domain=domain)
     several = len(shape.curves) > 1
     keys = [
         LegendEntry(name=of, colour=colour, width=2.25, dash=() if dash == (1, 0) else dash)
         for of, (colour, dash) in zip(shown, STYLES, strict=False)
     ]
-    return Figure.from_plot(
-        shape.name, _describe_finding(shape, named), plot, data, keys=keys if several else ()
+    return draw_figure(
+        shape.name, _describe_finding(shape, named), chart, data, keys=keys if several else ()
     )
 
 

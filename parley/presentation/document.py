@@ -7,9 +7,9 @@ Each kind of page has one builder, a row of `parley.presentation.page_registry`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from parley.server.statements.guarantee_text import Fact, join_facts
 
@@ -155,14 +155,6 @@ class Figure:
     plot: str = ""
     keys: Sequence[LegendEntry] = ()
     simulated: bool = False
-
-    @classmethod
-    def from_plot(
-        cls, title: str, finding: str, plot: Callable[..., str], data: Table | None, **more: Any
-    ) -> Figure:
-        """Build a figure whose plot has its title, and the finding as its description."""
-        shown = plot(title=title, description=finding)
-        return cls(title=title, finding=finding, plot=shown, data=data, **more)
 
 
 @dataclass(frozen=True)

@@ -4,25 +4,23 @@ A few parties are shown one by one. With up to three labels, stacked bars also s
 more, a map shows the shares. For many parties, each label's quantiles over the parties are shown.
 """
 
-from collections.abc import Callable, Sequence
-from functools import partial
-
-from markupsafe import Markup
+from collections.abc import Sequence
 
 from parley.presentation.document import Figure, LegendEntry, Table
 from parley.presentation.plots import (
     Bars,
     Palette,
     build_legend,
-    draw_bars,
-    draw_heat_map,
-    draw_ranges,
+    draw_figure,
+    plot_bars,
+    plot_heat_map,
+    plot_ranges,
 )
+from parley.presentation.vega_lite import Spec
 from parley.server.records.run_summary import OTHER_LABELS, PartitionSummary, RunSummary
 from parley.server.statements.number_format import format_number
 
 _STACK = (Palette.ACCENT, Palette.QUIET, Palette.LIMIT)
-_TITLE = "Labels by party"
 _MAX_NAMED_PARTIES = 12
 
 
@@ -77,10 +75,8 @@ def _build_stacked_figure(split: PartitionSummary, counts: Sequence[Sequence[int
         )
         for at, (name, colour) in enumerate(zip(split.labels, _STACK, strict=False))
     ]
-    plot = partial(draw_bars, layers, x_title="party", y_title="records")
-    return _build_figure(
-        _TITLE, split, plot, _build_party_table(split, counts), build_legend(layers)
-    )
+    chart = plot_bars(layers, x_title="party", y_title="records")
+    return _build_figure(split, chart, _build_party_table(split, counts), build_legend(layers))
 
 
 def _build_map_figure(split: PartitionSummary, counts: Sequence[Sequence[int]]) -> Figure:
@@ -96,14 +92,14 @@ def _build_map_figure(split: PartitionSummary, counts: Sequence[Sequence[int]]) 
         LegendEntry(name=_format_percent(most / 2), depth=0.5),
         LegendEntry(name=f"{_format_percent(most)} of a party's records", depth=1.0),
     )
-    plot = partial(draw_heat_map, shades, x_title="party", y_title="label")
-    return _build_figure(_TITLE, split, plot, _build_party_table(split, counts), keys)
+    chart = plot_heat_map(shades, x_title="party", y_title="label")
+    return _build_figure(split, chart, _build_party_table(split, counts), keys)
 
 
 def _build_quantile_figure(split: PartitionSummary, shares: Sequence[Sequence[float]]) -> Figure:
     quantiles = [
-        (name, row[1], row[2], row[3], row[4], row[5])
-        for name, row in zip(split.labels, shares, strict=True)
+        (name, low, lower, middle, upper, high)
+        for name, (_, low, lower, middle, upper, high, _) in zip(split.labels, shares, strict=True)
     ]
     keys = (
         LegendEntry(name="middle 80 % of the parties", colour=Palette.QUIET),
@@ -118,18 +114,18 @@ def _build_quantile_figure(split: PartitionSummary, shares: Sequence[Sequence[fl
             for name, share, row in zip(split.labels, split.overall, shares, strict=True)
         ],
     )
-    plot = partial(draw_ranges, quantiles, x_title="share of a party's records", y_title="label")
-    return _build_figure("Labels of the parties", split, plot, data, keys)
+    chart = plot_ranges(quantiles, x_title="share of a party's records", y_title="label")
+    return _build_figure(split, chart, data, keys, title="Labels of the parties")
 
 
 def _build_figure(
-    title: str,
     split: PartitionSummary,
-    plot: Callable[..., Markup],
+    chart: Spec,
     data: Table,
     keys: Sequence[LegendEntry],
+    title: str = "Labels by party",
 ) -> Figure:
-    return Figure.from_plot(title, _describe_finding(split), plot, data, keys=keys, simulated=True)
+    return draw_figure(title, _describe_finding(split), chart, data, keys=keys, simulated=True)
 
 
 def _build_party_table(split: PartitionSummary, counts: Sequence[Sequence[int]]) -> Table:

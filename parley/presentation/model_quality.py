@@ -7,11 +7,18 @@ All three have the same figures and tables. A noisy figure has its interval next
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import replace
 
 from parley.presentation import result_text
 from parley.presentation.document import Figure, Figures, Section, Table, Text, build_section
-from parley.presentation.plots import Box, Curve, Palette, build_legend, draw_unit_square
+from parley.presentation.plots import (
+    Box,
+    Curve,
+    Palette,
+    build_legend,
+    draw_figure,
+    plot_unit_square,
+)
 from parley.presentation.result_text import format_estimate
 from parley.server.records.evaluation import ClassifierMetrics, Metrics, RegressionMetrics
 from parley.server.records.run_summary import RunSummary
@@ -23,29 +30,15 @@ _MAX_ROWS = 24
 _CHANCE = Curve(
     name="chance", points=[(0, 0), (1, 1)], colour=Palette.QUIET, width=1.5, dash=(2, 3)
 )
-_CALIBRATED = Curve(
-    name="as often as predicted",
-    points=_CHANCE.points,
-    colour=Palette.QUIET,
-    width=1.5,
-    dash=(2, 3),
-)
+_CALIBRATED = replace(_CHANCE, name="as often as predicted")
 
 
 def build_quality_sections(run: RunSummary) -> list[Section]:
     """Return a section per set of held-out records that evaluated the model."""
     sections = []
     if run.judgement is not None:
-        twin = run.baseline_judgement
-        sections.append(
-            _build_section(
-                "Model quality",
-                "",
-                run.judgement,
-                _build_baseline_table(run),
-                baseline=twin,
-            )
-        )
+        table, twin = _build_baseline_table(run), run.baseline_judgement
+        sections.append(_build_section("Model quality", "", run.judgement, [table], baseline=twin))
     if run.public_test is not None and run.public_test.judgement is not None:
         said = result_text.format_public_test(run)
         title = "Model quality on public records"
@@ -75,14 +68,8 @@ def _build_section(
     simulated, figures = bool(tables), []
     if isinstance(evaluation, ClassifierMetrics):
         other = baseline if isinstance(baseline, ClassifierMetrics) else None
-        figures = [
-            each
-            for each in (
-                _build_roc_figure(evaluation, other),
-                _build_calibration_figure(evaluation),
-            )
-            if each
-        ]
+        both = _build_roc_figure(evaluation, other), _build_calibration_figure(evaluation)
+        figures = [each for each in both if each]
         tables = [*tables, *_build_decision_tables(evaluation)]
     return build_section(
         title,
@@ -93,15 +80,13 @@ def _build_section(
     )
 
 
-def _build_baseline_table(run: RunSummary) -> list[Table]:
+def _build_baseline_table(run: RunSummary) -> Table:
     records = run.judgement.records if run.judgement else 0
-    return [
-        Table(
-            caption=f"On {format_number(records)} held-out records",
-            head=["", "private", "non-private"],
-            rows=result_text.list_evaluation_metrics(run),
-        )
-    ]
+    return Table(
+        caption=f"On {format_number(records)} held-out records",
+        head=["", "private", "non-private"],
+        rows=result_text.list_evaluation_metrics(run),
+    )
 
 
 def _build_decision_tables(evaluation: ClassifierMetrics) -> Iterator[Table]:
@@ -152,16 +137,11 @@ def _build_roc_figure(
     ends = [at.within for at in evaluation.roc if at.within]
     boxes: list[Box] = [(*each["false_alarms"], *each["recall"]) for each in ends]
     step = -(-len(evaluation.roc) // _MAX_ROWS)
-    return Figure.from_plot(
+    y_title = f"true positive rate ({evaluation.labels[1]})"
+    return draw_figure(
         "ROC curve",
         f"The area under the curve is {format_estimate(evaluation, 'auc', 3 if boxes else 4)}.",
-        partial(
-            draw_unit_square,
-            lines,
-            boxes,
-            x_title="false positive rate",
-            y_title=f"true positive rate ({evaluation.labels[1]})",
-        ),
+        plot_unit_square(lines, boxes, x_title="false positive rate", y_title=y_title),
         Table(
             caption="By decreasing threshold",
             head=["false alarms", "recall"],
@@ -186,16 +166,11 @@ def _build_calibration_figure(evaluation: ClassifierMetrics) -> Figure | None:
         if row.within
     ]
     said = "middle of an interval" if boxes else "mean"
-    return Figure.from_plot(
+    lines, x_title = [_CALIBRATED, line], f"probability of {of}"
+    return draw_figure(
         "Calibration",
         f"How often {of} was true, by predicted probability.",
-        partial(
-            draw_unit_square,
-            [_CALIBRATED, line],
-            boxes,
-            x_title=f"probability of {of}",
-            y_title="came true",
-        ),
+        plot_unit_square(lines, boxes, x_title=x_title, y_title="came true"),
         Table(
             caption=f"Predicted probability of {of}, and how often it was true",
             head=[f"probability ({said})", "came true", "records"],

@@ -1,8 +1,9 @@
 """Draw the report's plots with Vega-Lite; vl-convert renders them to static SVG offline.
 
-Every function returns one inline `<svg>` element. It has no script, style sheet or address, and no
-identifier that could clash with another plot's. The six colours of `Palette` are the only ones, and
-`report.css` replaces them in the dark scheme. A column of 424 px is half a desktop page.
+The `plot_` functions return Vega-Lite charts. `render_svg` returns a chart as one inline `<svg>`
+element. It has no script, style sheet or address, and no identifier that could clash with another
+plot's. The six colours of `Palette` are the only ones, and `report.css` replaces them in the dark
+scheme. A column of 424 px is half a desktop page.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import vl_convert
 from markupsafe import Markup
 
-from parley.presentation.document import LegendEntry
+from parley.presentation.document import Figure, LegendEntry, Table
 from parley.presentation.vega_lite import (
     Spec,
     build_bar_end,
@@ -76,54 +78,48 @@ def build_legend(
     entries: Sequence[Curve | Level | Bars], charged: str = ""
 ) -> tuple[LegendEntry, ...]:
     """Return the legend of a plot, in order. The entry named `charged` is emphasised."""
+    lines: dict[str, dict[str, Any]] = {
+        entry.name: {"width": entry.width, "dash": entry.dash}
+        for entry in entries
+        if not isinstance(entry, Bars)
+    }
     return tuple(
-        LegendEntry(name=entry.name, colour=entry.colour, charged=entry.name == charged)
-        if isinstance(entry, Bars)
-        else LegendEntry(
+        LegendEntry(
             name=entry.name,
             colour=entry.colour,
-            width=entry.width,
-            dash=entry.dash,
             charged=entry.name == charged,
+            **lines.get(entry.name, {}),
         )
         for entry in entries
     )
 
 
-def draw_curves(
+def _build_line_style(line: Curve | Level) -> Spec:
+    return {"color": line.colour, "strokeWidth": line.width, "strokeDash": line.dash or (1, 0)}
+
+
+def plot_curves(
     lines: Sequence[Curve],
     levels: Sequence[Level] = (),
     *,
-    title: str,
-    description: str,
     most: float | None = None,
     x_title: str = "round",
-) -> Markup:
-    """Draw lines by round and horizontal levels. Lines are drawn in order, the last on top.
+) -> Spec:
+    """Plot lines by round and horizontal levels. Lines are drawn in order, the last on top.
 
     The axis begins at 0, so that a small change looks small. With `most`, it ends there.
     """
-    y = build_quantitative(
-        "y", title=None, scale={"zero": True} if most is None else {"domain": [0, most]}
-    )
-    rounds = max((x for line in lines for x, _ in line.points), default=1)
+    scale = {"zero": True} if most is None else {"domain": [0, most]}
+    y = build_quantitative("y", title=None, scale=scale)
+    places = [x for line in lines for x, _ in line.points] or [1]
+    first, rounds = min(1, *places), max(places)
     # A few rounds get one tick each: ticks at fractions would round to the same label.
-    first = min((x for line in lines for x, _ in line.points), default=1)
-    first = min(first, 1, rounds)
-    ticks = (
-        {"values": list(range(int(first), int(rounds) + 1))} if rounds <= 8 else {"tickCount": 6}
-    )
+    few = rounds <= 8
+    ticks = {"values": list(range(int(first), int(rounds) + 1))} if few else {"tickCount": 6}
     axis = {"title": x_title, "format": ",d", "tickMinStep": 1, "grid": False, **ticks}
     x = build_quantitative("x", axis=axis, scale={"domain": [first, rounds], "nice": False})
     drawn = [
-        build_layer(
-            [{"y": level.value}],
-            "rule",
-            {"y": y},
-            color=level.colour,
-            strokeDash=level.dash,
-            strokeWidth=level.width,
-        )
+        build_layer([{"y": level.value}], "rule", {"y": y}, **_build_line_style(level))
         for level in levels
     ]
     drawn += [
@@ -131,32 +127,24 @@ def draw_curves(
             [{"x": at, "y": height} for at, height in _subsample_points(line.points)],
             "line",
             {"x": x, "y": y},
-            color=line.colour,
-            strokeWidth=line.width,
-            strokeDash=line.dash or (1, 0),
+            **_build_line_style(line),
             strokeCap="butt" if line.dash else "round",
             strokeJoin="round",
-            point={"filled": True, "size": 30, "color": line.colour} if rounds <= 8 else False,
+            point={"filled": True, "size": 30, "color": line.colour} if few else False,
         )
         for line in lines
     ]
-    return render_svg({"layer": drawn}, title=title, description=description)
+    return {"layer": drawn}
 
 
 Box = tuple[float, float, float, float]
 """Ends of x and of y."""
 
 
-def draw_unit_square(
-    lines: Sequence[Curve],
-    boxes: Sequence[Box],
-    *,
-    title: str,
-    description: str,
-    x_title: str,
-    y_title: str,
-) -> Markup:
-    """Draw lines with shares on both axes, and boxes where a point may be; the last line on top."""
+def plot_unit_square(
+    lines: Sequence[Curve], boxes: Sequence[Box], *, x_title: str, y_title: str
+) -> Spec:
+    """Plot lines with shares on both axes, and boxes where a point may be; the last line on top."""
     unit = {"domain": [0, 1], "nice": False}
     x = build_quantitative("x", scale=unit, axis={"title": x_title, "tickCount": 6, "grid": False})
     y = build_quantitative("y", scale=unit, axis={"title": y_title, "tickCount": 6})
@@ -165,37 +153,24 @@ def draw_unit_square(
         values = [{"x": a, "x2": b, "y": c, "y2": d} for a, b, c, d in boxes]
         within = {"x": x, "x2": build_bar_end("x2"), "y": y, "y2": build_bar_end("y2")}
         drawn.append(build_layer(values, "rect", within, color=Palette.QUIET, fillOpacity=0.35))
-    drawn += [
-        build_layer(
-            [{"x": at, "y": height} for at, height in line.points],
-            "line",
-            {"x": x, "y": y},
-            color=line.colour,
-            strokeWidth=line.width,
-            strokeDash=line.dash or (1, 0),
-            order=False,
-        )
-        for line in lines
-    ]
-    height = _WIDTH * 3 // 4
-    return render_svg({"layer": drawn}, title=title, description=description, height=height)
+    for line in lines:
+        points = [{"x": at, "y": height} for at, height in line.points]
+        look = {**_build_line_style(line), "order": False}
+        drawn.append(build_layer(points, "line", {"x": x, "y": y}, **look))
+    return {"layer": drawn, "height": _WIDTH * 3 // 4}
 
 
-def draw_bars(
-    layers: Sequence[Bars], *, title: str, description: str, x_title: str, y_title: str
-) -> Markup:
-    """Draw upright bars over intervals of x, with stacked layers: sizes, a histogram, losses."""
-    values: list[dict[str, object]] = []
+def plot_bars(layers: Sequence[Bars], *, x_title: str, y_title: str) -> Spec:
+    """Plot upright bars over intervals of x, with stacked layers: sizes, a histogram, losses."""
+    values: list[Spec] = []
     foot: dict[float, float] = {}
     for each in layers:
         for start, end, height in each.bars:
             low = foot.get(start, 0.0)
-            foot[start] = low + height
+            top = foot[start] = low + height
             gap = (end - start) * (0.12 if len(each.bars) <= 120 else 0.0)
-            values.append(
-                {"a": start + gap, "b": end - gap, "low": low, "top": low + height}
-                | {"c": each.colour}
-            )
+            ends = {"a": start + gap, "b": end - gap, "low": low, "top": top}
+            values.append({**ends, "c": each.colour})
     whole = {"tickMinStep": 1, "format": ",d"}
     x_axis = {"title": x_title, "grid": False, "tickCount": 6, **whole}
     edges = [edge for each in layers for start, end, _ in each.bars for edge in (start, end)]
@@ -206,42 +181,33 @@ def draw_bars(
         "y2": build_bar_end("top"),
         "color": build_nominal("c", scale=None),
     }
-    return render_svg(build_layer(values, "rect", encoding), title=title, description=description)
+    return build_layer(values, "rect", encoding)
 
 
-def draw_ranking(
-    rows: Sequence[tuple[str, float, str, Palette]], *, title: str, description: str
-) -> Markup:
-    """Draw horizontal bars from zero, one per row ``(name, value, value as text, colour)``, in
+def _name_values(rows: Sequence[tuple[Any, ...]], *names: str) -> list[Spec]:
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def plot_ranking(rows: Sequence[tuple[str, float, str, Palette]]) -> Spec:
+    """Plot horizontal bars from zero, one per row ``(name, value, value as text, colour)``, in
     order.
     """
-    values = [
-        {"name": each, "value": value, "text": text, "c": colour}
-        for each, value, text, colour in rows
-    ]
+    values = _name_values(rows, "name", "value", "text", "c")
     axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
     widest = max(value for _, value, _, _ in rows) * 1.22 or 1
     x = build_quantitative("value", axis=None, scale={"domain": [0, widest]})
     places = {"x": x, "y": build_nominal("name", sort=None, title=None, axis=axis)}
-    drawn = build_layer(
-        values, "bar", {**places, "color": build_nominal("c", scale=None)}, height=16
-    )
+    bars = {**places, "color": build_nominal("c", scale=None)}
     words = {**places, "text": build_nominal("text")}
-    said = build_layer(values, "text", words, align="left", dx=6, color=Palette.INK)
-    return render_svg(
-        {"layer": [drawn, said]}, title=title, description=description, height=8 + 32 * len(rows)
-    )
+    drawn = [
+        build_layer(values, "bar", bars, height=16),
+        build_layer(values, "text", words, align="left", dx=6, color=Palette.INK),
+    ]
+    return {"layer": drawn, "height": 8 + 32 * len(rows)}
 
 
-def draw_heat_map(
-    cells: Sequence[tuple[int, str, float]],
-    *,
-    title: str,
-    description: str,
-    x_title: str,
-    y_title: str,
-) -> Markup:
-    """Draw a map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
+def plot_heat_map(cells: Sequence[tuple[int, str, float]], *, x_title: str, y_title: str) -> Spec:
+    """Plot a map of squares ``(column from 1, row, depth of colour in [0, 1])``, rows in order."""
     # Opacity, not a colour scale: one colour is visible on both backgrounds.
     values = [{"x": x, "y": y, "o": round(depth, 3)} for x, y, depth in cells]
     columns = max(x for x, _, _ in cells)
@@ -253,29 +219,20 @@ def draw_heat_map(
         "y": build_nominal("y", sort=None, title=y_title, scale=apart),
         "fillOpacity": build_quantitative("o", scale=None, legend=None),
     }
-    drawn = build_layer(values, "rect", encoding, color=Palette.ACCENT)
-    return render_svg(drawn, title=title, description=description)
+    return build_layer(values, "rect", encoding, color=Palette.ACCENT)
 
 
-def draw_ranges(
-    rows: Sequence[tuple[str, float, float, float, float, float]],
-    *,
-    title: str,
-    description: str,
-    x_title: str,
-    y_title: str,
-) -> Markup:
-    """Draw a row per ``(name, low, lower, middle, upper, high)``: a thin bar, a thick bar, a
+def plot_ranges(
+    rows: Sequence[tuple[str, float, float, float, float, float]], *, x_title: str, y_title: str
+) -> Spec:
+    """Plot a row per ``(name, low, lower, middle, upper, high)``: a thin bar, a thick bar, a
     tick.
     """
-    names = ("name", "low", "lower", "middle", "upper", "high")
-    values = [dict(zip(names, row, strict=True)) for row in rows]
+    values = _name_values(rows, "name", "low", "lower", "middle", "upper", "high")
     axis = {"title": x_title, "format": "%", "tickCount": 6}
+    y = build_nominal("name", sort=None, title=y_title)
     low, lower, middle = (
-        {
-            "x": build_quantitative(each, axis=axis, scale={"zero": True}),
-            "y": build_nominal("name", sort=None, title=y_title),
-        }
+        {"x": build_quantitative(each, axis=axis, scale={"zero": True}), "y": y}
         for each in ("low", "lower", "middle")
     )
     thick = min(14.0, 150 / len(rows))
@@ -287,7 +244,7 @@ def draw_ranges(
         build_layer(values, "bar", wide, height=thick, color=Palette.ACCENT),
         build_layer(values, "tick", middle, **tick),
     ]
-    return render_svg({"layer": drawn}, title=title, description=description)
+    return {"layer": drawn}
 
 
 def _subsample_points(points: Sequence[Point]) -> list[Point]:
@@ -298,7 +255,15 @@ def _subsample_points(points: Sequence[Point]) -> list[Point]:
     return [points[round(index * step)] for index in range(_MAX_POINTS)]
 
 
-def render_svg(chart: Spec, *, title: str, description: str, height: int = _HEIGHT) -> Markup:
+def draw_figure(
+    title: str, finding: str, chart: Spec, data: Table | None = None, **more: Any
+) -> Figure:
+    """Return a figure of the chart, with its title, and the finding as its description."""
+    plot = render_svg(chart, title=title, description=finding)
+    return Figure(title=title, finding=finding, plot=plot, data=data, **more)
+
+
+def render_svg(chart: Spec, *, title: str, description: str) -> Markup:
     """Render the chart as inline SVG, with the palette and width of a column."""
     font = "system-ui, sans-serif"
     axis = {
@@ -318,7 +283,7 @@ def render_svg(chart: Spec, *, title: str, description: str, height: int = _HEIG
     }
     spec = chart | {
         "width": _WIDTH,
-        "height": height,
+        "height": chart.get("height", _HEIGHT),
         "background": None,
         "autosize": {"type": "fit", "contains": "padding"},
         "padding": 2,
@@ -353,43 +318,28 @@ def _format_inline_svg(svg: str, title: str, description: str) -> Markup:
     )
 
 
-def draw_interval_rows(
-    rows: Sequence[tuple[str, float, float, float]],
-    *,
-    title: str,
-    description: str,
-    x_title: str,
-    from_zero: bool,
-) -> Markup:
-    """Draw a row per `(name, low, value, high)`: a bar over the interval, a tick at the value."""
-    names = ("name", "low", "value", "high")
-    values = [dict(zip(names, row, strict=True)) for row in rows]
+def plot_interval_rows(rows: Sequence[tuple[str, float, float, float]], *, from_zero: bool) -> Spec:
+    """Plot a row per `(name, low, value, high)`: a bar over the interval, a tick at the value."""
+    values = _name_values(rows, "name", "low", "value", "high")
     axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
     y = build_nominal("name", sort=None, title=None, axis=axis)
-    along = {"axis": {"title": x_title, "tickCount": 5}, "scale": {"zero": from_zero}}
+    along = {"axis": {"title": "", "tickCount": 5}, "scale": {"zero": from_zero}}
     bar = {"x": build_quantitative("low", **along), "x2": build_bar_end("high"), "y": y}
     tick = {"x": build_quantitative("value", **along), "y": y}
     drawn = [
         build_layer(values, "bar", bar, height=6, color=Palette.QUIET),
         build_layer(values, "tick", tick, color=Palette.ACCENT, thickness=3, size=14),
     ]
-    return render_svg(
-        {"layer": drawn}, title=title, description=description, height=56 + 24 * len(rows)
-    )
+    return {"layer": drawn, "height": 56 + 24 * len(rows)}
 
 
-def draw_interval_steps(
-    rows: Sequence[tuple[float, float, float, float, float]],
-    *,
-    title: str,
-    description: str,
-    x_title: str,
-) -> Markup:
-    """Draw a step per `(start, end, low, value, high)`: a block over the interval, a line at the
+def plot_interval_steps(
+    rows: Sequence[tuple[float, float, float, float, float]], *, x_title: str
+) -> Spec:
+    """Plot a step per `(start, end, low, value, high)`: a block over the interval, a line at the
     value.
     """
-    names = ("a", "b", "low", "value", "high")
-    values = [dict(zip(names, row, strict=True)) for row in rows]
+    values = _name_values(rows, "a", "b", "low", "value", "high")
     axis = {"title": x_title, "grid": False, "tickCount": 6}
     ends = {"domain": [rows[0][0], rows[-1][1]], "nice": False}
     x = {"x": build_quantitative("a", axis=axis, scale=ends), "x2": build_bar_end("b")}
@@ -401,4 +351,4 @@ def draw_interval_steps(
         build_layer(values, "rect", block, color=Palette.QUIET, fillOpacity=0.55),
         build_layer(values, "rule", {**x, "y": value}, color=Palette.ACCENT, strokeWidth=2),
     ]
-    return render_svg({"layer": drawn}, title=title, description=description)
+    return {"layer": drawn}

@@ -7,7 +7,6 @@ relation. A run of one round has rankings instead of curves.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import TypeVar
 
 from parley.presentation import result_text
@@ -19,9 +18,10 @@ from parley.presentation.plots import (
     Level,
     Palette,
     build_legend,
-    draw_bars,
-    draw_curves,
-    draw_ranking,
+    draw_figure,
+    plot_bars,
+    plot_curves,
+    plot_ranking,
 )
 from parley.safe_io.plurals import format_noun
 from parley.server.records.guarantee_facts import GuaranteeSummary
@@ -120,10 +120,10 @@ def _build_metric_figure(
             for line in _select_rounds([x for x in rounds if x.round in columns[0]])
         ]
         head = ["round", *(each.name for each in named)]
-        return Figure.from_plot(
+        return draw_figure(
             f"{title} by round",
             finding,
-            partial(draw_curves, lines, levels, most=most),
+            plot_curves(lines, levels, most=most),
             Table(caption="Simulation only", head=head, rows=rows),
             keys=build_legend([*named, *levels]),
             simulated=True,
@@ -134,7 +134,7 @@ def _build_metric_figure(
         ranked.append((shown, level.value, format_number(level.value, 4), Palette.QUIET))
     rows = [[label, text] for label, _, text, _ in ranked]
     data = Table(caption="Simulation only", head=["model", title], rows=rows)
-    return Figure.from_plot(title, finding, partial(draw_ranking, ranked), data, simulated=True)
+    return draw_figure(title, finding, plot_ranking(ranked), data, simulated=True)
 
 
 def _build_epsilon_figure(
@@ -160,10 +160,10 @@ def _build_epsilon_figure(
             + [format_epsilon(account.epsilon.get(name)) for name in names]
             for at, account in _select_rounds(rounds)
         ]
-        return Figure.from_plot(
+        return draw_figure(
             f"ε by round{which}",
             finding,
-            partial(draw_curves, lines, levels),
+            plot_curves(lines, levels),
             Table(caption=f"ε {scope}", head=["round", "charged", *head], rows=rows),
             keys=build_legend([*reversed(lines), *levels], charged=lines[-1].name),
         )
@@ -178,7 +178,7 @@ def _build_epsilon_figure(
     data = Table(
         caption=f"ε {scope}", head=["conversion", "ε"], rows=[[row[0], row[2]] for row in shown]
     )
-    return Figure.from_plot(f"ε by conversion{which}", finding, partial(draw_ranking, shown), data)
+    return draw_figure(f"ε by conversion{which}", finding, plot_ranking(shown), data)
 
 
 def _build_epsilon_lines(
@@ -220,8 +220,8 @@ def _build_clipping_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Figu
     title = "Fraction of clipped gradients"
     if len(points) == 1:
         return Figure(title=title, finding=finding, data=data)
-    drawn = partial(draw_curves, [Curve(name="clipped", points=points)])
-    return Figure.from_plot(f"{title} by round", finding, drawn, data)
+    chart = plot_curves([Curve(name="clipped", points=points)])
+    return draw_figure(f"{title} by round", finding, chart, data)
 
 
 def _build_size_figure(run: RunSummary) -> Figure | None:
@@ -259,8 +259,8 @@ def _build_size_figure(run: RunSummary) -> Figure | None:
     if least == most and len(sizes) > _MAX_BARS:  # equal sizes need no plot
         return Figure(title=title, finding=finding, data=data, simulated=simulated)
     layer = Bars(name=y_title, bars=upright, colour=Palette.QUIET)
-    drawn = partial(draw_bars, [layer], x_title=x_title, y_title=y_title)
-    return Figure.from_plot(title, finding, drawn, data, simulated=simulated)
+    chart = plot_bars([layer], x_title=x_title, y_title=y_title)
+    return draw_figure(title, finding, chart, data, simulated=simulated)
 
 
 def _compute_histogram(sizes: Sequence[int]) -> list[tuple[float, float, float]]:
@@ -312,10 +312,10 @@ def _build_absence_figure(rounds: Sequence[RoundLine]) -> Figure | None:
         for line in _select_rounds(lost)
     ]
     head = ["round", "asked", "answered", "dropped out", "declined"]
-    return Figure.from_plot(
+    return draw_figure(
         "Parties lost by round",
         finding,
-        partial(draw_bars, layers, x_title="round", y_title=y_title),
+        plot_bars(layers, x_title="round", y_title=y_title),
         Table(caption="Rounds with losses", head=head, rows=rows),
         keys=build_legend(layers),
     )

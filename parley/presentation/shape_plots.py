@@ -1,13 +1,11 @@
-"""Draw what columns add to an answer: a line, steps or bars, each with a band."""
+"""Plot what columns add to an answer: a line, steps or bars, each with a band."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from markupsafe import Markup
-
-from parley.presentation.plots import Palette, render_svg
+from parley.presentation.plots import Palette
 from parley.presentation.vega_lite import (
     Spec,
     build_bar_end,
@@ -25,19 +23,17 @@ Point = tuple[float, float, float]
 """Low end of the band, value, high end."""
 
 
-def draw_shape_curves(
+def plot_shape_curves(
     positions: Sequence[float],
     curves: Sequence[Sequence[Point]],
     *,
     steps: bool,
     domain: Domain,
-    title: str,
-    description: str,
     bands: Sequence[Sequence[Point]] = (),
     x_title: str | None = None,
     height: int = 170,
-) -> Markup:
-    """Draw curves through positions, or with `steps` constant between them; the first on top.
+) -> Spec:
+    """Plot curves through positions, or with `steps` constant between them; the first on top.
 
     Of the curves in `bands` only the bands are drawn, below the rest. A curve ends at a NaN.
     """
@@ -68,7 +64,7 @@ def draw_shape_curves(
             drawn.append(band(curve, _BAND))
         look = {"color": colour, "strokeWidth": 2.25, "strokeDash": dash, "interpolate": how}
         drawn.append(build_layer(values(curve), "line", {"x": x, "y": y}, **look))
-    return render_svg({"layer": drawn}, title=title, description=description, height=height)
+    return {"layer": drawn, "height": height}
 
 
 def _build_channel(field: str, domain: Domain) -> Spec:
@@ -77,10 +73,8 @@ def _build_channel(field: str, domain: Domain) -> Spec:
     return build_quantitative(field, title=None, axis={"tickCount": 5}, scale=scale)
 
 
-def draw_shape_bars(
-    rows: Sequence[tuple[str, Sequence[Point]]], *, domain: Domain, title: str, description: str
-) -> Markup:
-    """Draw a row per name, with a tick at each curve's value and a bar over its band."""
+def plot_shape_bars(rows: Sequence[tuple[str, Sequence[Point]]], *, domain: Domain) -> Spec:
+    """Plot a row per name, with a tick at each curve's value and a bar over its band."""
     axis = {"grid": False, "labelLimit": 150, "labelColor": Palette.INK}
     y = build_nominal("name", sort=[each for each, _ in rows], title=None, axis=axis)
     low, x = (_build_channel(each, domain) for each in ("low", "x"))
@@ -96,5 +90,4 @@ def draw_shape_bars(
             build_layer(values, "bar", bar, height=9, color=Palette.QUIET, opacity=_BAND),
             build_layer(values, "tick", {"x": x, "y": y}, color=colour, thickness=3, size=14),
         ]
-    height = max(60, 30 + 18 * len(rows))
-    return render_svg({"layer": drawn}, title=title, description=description, height=height)
+    return {"layer": drawn, "height": max(60, 30 + 18 * len(rows))}

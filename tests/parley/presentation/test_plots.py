@@ -9,29 +9,21 @@ from jsonschema import ValidationError
 from parley.presentation import plots
 from parley.presentation.plots import Bars, Curve, Level, Palette
 
-SAID = {"title": "Loss", "description": "It falls."}
 AXES = {"x_title": "round", "y_title": "records"}
 LINES = [Curve(name="loss", points=[(1, 0.7), (2, 0.5)]), Curve(name="own", points=[(1, 0.6)])]
 PLOTS = {
-    "curves": lambda: plots.draw_curves(LINES, [Level(name="baseline", value=0.4)], **SAID),
-    "many rounds": lambda: plots.draw_curves(
+    "curves": lambda: plots.plot_curves(LINES, [Level(name="baseline", value=0.4)]),
+    "many rounds": lambda: plots.plot_curves(
         [Curve(name="loss", points=[(x, 1 / x) for x in range(1, 400)], dash=(2, 3))],
-        **SAID,
         most=1.0,
     ),
-    "bars": lambda: plots.draw_bars(
-        [Bars(name="sizes", bars=[(0, 1, 5), (1, 2, 3)])], **SAID, **AXES
-    ),
-    "ranking": lambda: plots.draw_ranking([("ours", 3.0, "3", Palette.ACCENT)], **SAID),
-    "heat": lambda: plots.draw_heat_map([(1, "a", 0.2), (2, "a", 0.4)], **SAID, **AXES),
-    "ranges": lambda: plots.draw_ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **SAID, **AXES),
-    "unit square": lambda: plots.draw_unit_square(LINES, [(0.0, 0.2, 0.4, 0.5)], **SAID, **AXES),
-    "interval rows": lambda: plots.draw_interval_rows(
-        [("a", 1.0, 2.0, 3.0)], **SAID, x_title="x", from_zero=True
-    ),
-    "interval steps": lambda: plots.draw_interval_steps(
-        [(0.0, 1.0, 1.0, 2.0, 3.0)], **SAID, x_title="x"
-    ),
+    "bars": lambda: plots.plot_bars([Bars(name="sizes", bars=[(0, 1, 5), (1, 2, 3)])], **AXES),
+    "ranking": lambda: plots.plot_ranking([("ours", 3.0, "3", Palette.ACCENT)]),
+    "heat": lambda: plots.plot_heat_map([(1, "a", 0.2), (2, "a", 0.4)], **AXES),
+    "ranges": lambda: plots.plot_ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **AXES),
+    "unit square": lambda: plots.plot_unit_square(LINES, [(0.0, 0.2, 0.4, 0.5)], **AXES),
+    "interval rows": lambda: plots.plot_interval_rows([("a", 1.0, 2.0, 3.0)], from_zero=True),
+    "interval steps": lambda: plots.plot_interval_steps([(0.0, 1.0, 1.0, 2.0, 3.0)], x_title="x"),
 }
 
 
@@ -44,7 +36,7 @@ def test_a_plot_is_valid_vega_lite(name, monkeypatch):
         return draw(spec, **options)
 
     monkeypatch.setattr(plots.vl_convert, "vegalite_to_svg", drawn)
-    assert "<svg" in PLOTS[name]()
+    assert "<svg" in plots.draw_figure("Loss", "It falls.", PLOTS[name]()).plot
     (spec,) = specs
     # No background, so that a page's own shows: null, of which the schema knows nothing.
     assert spec.pop("background") is None
