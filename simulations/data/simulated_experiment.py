@@ -19,7 +19,10 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_models import LinearModel
 from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
 from parley.server.jobs.federation_facts import Federation
+from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
+from parley.server.planning.job_planner import build_algorithm
+from parley.server.planning.run_stages import Planned, build_stages
 from parley.simulations.data.prepared_data import PreparedData
 
 _MAX_CHEAP_ENTRIES = 500_000
@@ -73,6 +76,22 @@ class Experiment:
     federation: Federation
     size_weights: bool
     components: NDArray[np.float64] | None = None
+
+    @property
+    def planning_facts(self) -> dict[str, Any]:
+        """Facts on these data that a job's stages are planned with."""
+        features = self.block.features.shape[1]
+        return {
+            "federation": self.federation,
+            "features": features,
+            "components": self.components,
+        }
+
+    def build_stages(self, job: Job, **other: Any) -> Planned:
+        """Build a resolved job's algorithm and stages, on these data or on `other` facts."""
+        facts = self.planning_facts | other
+        algorithm = build_algorithm(job, self.model, facts["federation"])
+        return algorithm, build_stages(job, algorithm=algorithm, **facts)
 
     @cached_property
     def held_out(self) -> PartyBlock:

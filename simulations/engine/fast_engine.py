@@ -93,25 +93,11 @@ class InProcessParties:
             JobError, CalibrationError, RingTooSmall: the job does not fit them.
         """
         check_memory(job, experiment.block)
-        _, stages = plan_stages(
-            job,
-            experiment.model,
-            federation=experiment.federation,
-            features=experiment.block.features.shape[1],
-            components=experiment.components,
-        )
+        _, stages = plan_stages(job, experiment.model, **experiment.planning_facts)
         plan = get_rounds_stage(stages).plan
         data = experiment.data
         budgets = build_budgets(job, plan, data.fingerprint, data.contents, data.row_digests)
-        check_cost(
-            job,
-            stages,
-            budgets,
-            experiment.model,
-            federation=experiment.federation,
-            features=experiment.block.features.shape[1],
-            components=experiment.components,
-        )
+        check_cost(job, stages, budgets, experiment.model, **experiment.planning_facts)
         masked = job.secure_aggregation.backend == "masked"
         return cls(
             job=job,
@@ -133,10 +119,8 @@ class InProcessParties:
     ) -> AbstractContextManager[BlockCohort]:
         """Open the cohort of a stage (`parley.server.rounds.run_execution.BuildCohort`)."""
         job, learner = self.job, get_learner(algorithm)
-        world, rounds = (
-            self.experiment.bind_algorithm(learner),
-            stage is get_rounds_stage(self.stages),
-        )
+        world = self.experiment.bind_algorithm(learner)
+        rounds = stage is get_rounds_stage(self.stages)
         primary = self.budgets[0]
         cohort = BlockCohort(
             session=PartySession(

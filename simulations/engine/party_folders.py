@@ -24,8 +24,7 @@ from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
-from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import build_stages, get_rounds_stage, list_extra_stages
+from parley.server.planning.run_stages import get_rounds_stage, list_extra_stages
 from parley.server.records.run_folder import resolve_paths
 from parley.server.rounds.party_inspection import format_served_name
 from parley.simulations.data.experiment import load_experiment
@@ -104,13 +103,7 @@ def _name_app_data(consent: OwnerPolicy, block: PartyBlock, index: int) -> Owner
 
 def _build_policy(job: Job, experiment: Experiment) -> OwnerPolicy:
     """Build a policy that accepts exactly this job."""
-    algorithm = build_algorithm(job, experiment.model, experiment.federation)
-    stages = build_stages(
-        job,
-        algorithm=algorithm,
-        federation=experiment.federation,
-        features=experiment.block.features.shape[1],
-    )
+    _, stages = experiment.build_stages(job)
     settings, plan = job.secure_aggregation, get_rounds_stage(stages).plan
     plans = [stage.plan for stage in stages]
     guarantees = [guarantee for each in plans for guarantee in each.guarantees]

@@ -20,10 +20,8 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
-from parley.server.planning.job_planner import build_algorithm
 from parley.server.planning.run_stages import (
     RunStage,
-    build_stages,
     compute_spent_before,
     get_rounds_stage,
 )
@@ -79,6 +77,7 @@ def add_simulated_metrics(
     figures = (
         experiment.evaluate(theta) if best is None else experiment.compute_metrics(theta, best)
     )
+    twin = None if best is None else experiment.predict_held_out(best)
     schema = experiment.data.schema  # none if Parley reads no record
     summary = summary.with_fields(
         records_by_party=experiment.block.sizes.tolist() if schema else [],
@@ -93,9 +92,7 @@ def add_simulated_metrics(
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
         judgement=evaluate_predictions(experiment.predict_held_out(theta)),
-        baseline_judgement=None
-        if best is None
-        else evaluate_predictions(experiment.predict_held_out(best)),
+        baseline_judgement=evaluate_predictions(twin),
     )
     advice = [_DRAFTED] if schema and Schema.from_toml(schema).drafted else []
     verdict, better = recommend_changes(summary, job=job, experiment=experiment)
@@ -191,21 +188,12 @@ def build_local_summary(
         parties: the parties' folders, by index.
     """
     job = job.resolve_auto(experiment.federation, experiment.data.classes)
-    algorithm = build_algorithm(job, experiment.model, experiment.federation)
-    stages = build_stages(
-        job,
-        algorithm=algorithm,
-        federation=experiment.federation,
-        features=experiment.block.features.shape[1],
-        components=experiment.components,
-        run_id=summary.run_id,
-    )
+    _, stages = experiment.build_stages(job, run_id=summary.run_id)
     rounds = get_rounds_stage(stages)
+    charged = [_count_charged_rounds(home, summary.run_id, rounds) for home in parties]
     facts = build_dp_sgd_facts(
         rounds.plan,
-        answered=np.array(
-            [_count_charged_rounds(home, summary.run_id, rounds) for home in parties]
-        ),
+        answered=np.array(charged),
         records=experiment.block.sizes,
         before=compute_spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
         model=experiment.model,

@@ -19,8 +19,8 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets, check_affordable
-from parley.server.planning.job_planner import build_algorithm, scale_to_average
-from parley.server.planning.run_stages import build_stages, get_rounds_stage
+from parley.server.planning.job_planner import scale_to_average
+from parley.server.planning.run_stages import get_rounds_stage
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements import guarantee_text
 from parley.simulations.data.simulated_experiment import Experiment
@@ -48,14 +48,7 @@ def _compute_noise(job: Job, experiment: Experiment, federation: Federation) -> 
 
     Raise JobError if the job would be refused.
     """
-    algorithm = build_algorithm(job, experiment.model, federation)
-    stages = build_stages(
-        job,
-        algorithm=algorithm,
-        federation=federation,
-        features=experiment.block.features.shape[1],
-        components=experiment.components,
-    )
+    algorithm, stages = experiment.build_stages(job, federation=federation)
     plan = get_rounds_stage(stages).plan
     check_affordable(job, stages, build_budgets(job, plan, "planned"))
     own = plan.primary
@@ -108,15 +101,10 @@ def _list_changes(job: Job, federation: Federation) -> Iterator[tuple[str, list[
     keys = [f"parties.count={parties.parties}"]
     yield f"twice as many parties of that size (now {federation.parties})", keys, parties
     if job.privacy.delta == 0:
-        keys = [
-            "privacy.noise=gaussian",
-            f"privacy.delta={min(1e-5, 0.01 / federation.total_records):.0e}",
-        ]
-        yield (
-            f"`{' '.join(f'--set {key}' for key in keys)}` (a guarantee with δ > 0)",
-            keys,
-            federation,
-        )
+        delta = f"{min(1e-5, 0.01 / federation.total_records):.0e}"
+        keys = ["privacy.noise=gaussian", f"privacy.delta={delta}"]
+        typed = " ".join(f"--set {key}" for key in keys)
+        yield f"`{typed}` (a guarantee with δ > 0)", keys, federation
     for key, why in (
         ("parties.weights=size", "parties' sizes become public"),
         ("secure-aggregation.corrupt=0", "if no party colludes with the server"),
@@ -132,15 +120,10 @@ def describe_noise_remedy(
 ) -> str:
     """Describe which ε would lose little, or that none does with this number of records."""
     needed = math.sqrt(max(noise_loss, 2 * ACCEPTABLE_LOSS) / ACCEPTABLE_LOSS)
-    own, epsilon, times = (
-        _compute_noise(job, experiment, experiment.federation),
-        job.privacy.epsilon,
-        1.0,
-    )
-    records, scope = (
-        f"{experiment.federation.total_records:,} records",
-        guarantee_text.format_scope(summary.primary),
-    )
+    own = _compute_noise(job, experiment, experiment.federation)
+    epsilon, times = job.privacy.epsilon, 1.0
+    records = f"{experiment.federation.total_records:,} records"
+    scope = guarantee_text.format_scope(summary.primary)
     columns, fewer = _count_columns(job, experiment), ""
     # Gaussian noise has a length proportional to the square root of the number of columns.
     kept = int(columns / needed**2)
@@ -172,8 +155,6 @@ def describe_noise_remedy(
 
 def _count_columns(job: Job, experiment: Experiment) -> int:
     """Return the number of columns that a linear model learns from; 0 for a network."""
-    return (
-        0
-        if job.model.learns == "network"
-        else len(Schema.from_toml(experiment.data.schema).features)
-    )
+    if job.model.learns == "network":
+        return 0
+    return len(Schema.from_toml(experiment.data.schema).features)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from parley.client.data.schema import Schema
 from parley.server.jobs.job import Job
-from parley.server.planning.job_planner import build_algorithm, build_model
-from parley.server.planning.run_stages import Planned, build_stages
+from parley.server.planning.job_planner import build_model
+from parley.server.planning.run_stages import Planned
 from parley.simulations.data.public_shape import compute_width
 from parley.simulations.data.simulated_experiment import Experiment
 
@@ -22,15 +23,7 @@ def is_accepted_here(job: Job, world: Experiment, keys: Sequence[str]) -> bool:
             if settled.model.feature_map != job.model.feature_map:
                 features = compute_width(settled, Schema.from_toml(world.data.schema))
             model = build_model(settled, features=features, classes=world.data.classes)
-        algorithm = build_algorithm(settled, model, world.federation)
-        stages = build_stages(
-            settled,
-            algorithm=algorithm,
-            federation=world.federation,
-            features=features,
-            components=world.components,
-        )
-        return algorithm, stages
+        return replace(world, model=model).build_stages(settled, features=features)
 
     from parley.server.planning.remedies import is_accepted  # noqa: PLC0415 - most runs try no setting
 
