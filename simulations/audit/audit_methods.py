@@ -71,7 +71,7 @@ class MethodInput:
         return found
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class AuditMethod:
     """One method for a bound.
 
@@ -88,14 +88,13 @@ class AuditMethod:
 
 def _find_pair_bound(inputs: MethodInput) -> Finding:
     audited = inputs.target
-    of_model = audited.records is not None
     return build_pair_finding(
         inputs.count_hits(),
         alpha=inputs.alpha,
         delta=audited.delta,
         claimed=audited.epsilon,
         threshold=inputs.event.threshold,
-        note=_format_error_rates(inputs) if of_model else "",
+        note="" if audited.records is None else _format_error_rates(inputs),
     )
 
 
@@ -164,9 +163,8 @@ def _find_factor_bound(inputs: MethodInput) -> Finding:
 
 
 def _check_whiteness(inputs: MethodInput) -> Finding:
-    found = repeated_lag(inputs.inside.residual_vectors) or repeated_lag(
-        inputs.outside.residual_vectors
-    )
+    pair = inputs.inside.residual_vectors, inputs.outside.residual_vectors
+    found = repeated_lag(pair[0]) or repeated_lag(pair[1])
     note = "" if found is None else f"noise repeats at lag {found.lag}: z = {found.z:.3g}"
     return Finding(epsilon_lower=None, refuted=found is not None, note=note)
 
@@ -233,13 +231,8 @@ def _compute_curve(event: Charge, rounds: int, by: str) -> ClaimedCurve:
 
 
 def _choose_pair_event(pilot: MethodInput, trials: int) -> ScoreEvent:
-    return find_best_event(
-        pilot.inside.scores,
-        pilot.outside.scores,
-        trials=trials,
-        alpha=pilot.alpha,
-        delta=pilot.target.delta,
-    )
+    limits = {"alpha": pilot.alpha, "delta": pilot.target.delta}
+    return find_best_event(pilot.inside.scores, pilot.outside.scores, trials=trials, **limits)
 
 
 def _choose_middle_event(pilot: MethodInput, trials: int) -> ScoreEvent:
@@ -260,39 +253,28 @@ def _choose_profile_event(pilot: MethodInput, trials: int) -> ScoreEvent:
 
 METHODS: dict[str, AuditMethod] = {
     "pair": AuditMethod(
-        assumption="none",
-        is_applicable=lambda audited: not audited.by_halves,
-        find_bound=_find_pair_bound,
-        choose_event=_choose_pair_event,
+        "none", lambda audited: not audited.by_halves, _find_pair_bound, _choose_pair_event
     ),
     "mu": AuditMethod(
-        assumption="Gaussian curve",
-        is_applicable=lambda audited: audited.mu is not None and audited.records is None,
-        find_bound=_find_mu_bound,
-        choose_event=_choose_middle_event,
+        "Gaussian curve",
+        lambda audited: audited.mu is not None and audited.records is None,
+        _find_mu_bound,
+        _choose_middle_event,
     ),
     "profile": AuditMethod(
-        assumption="none; its number: Gaussian steps",
-        is_applicable=lambda audited: audited.by_coins and audited.records is None,
-        find_bound=_find_profile_bound,
-        choose_event=_choose_profile_event,
+        "none; its number: Gaussian steps",
+        lambda audited: audited.by_coins and audited.records is None,
+        _find_profile_bound,
+        _choose_profile_event,
     ),
-    "factor": AuditMethod(
-        assumption=("shape of the distribution"),
-        is_applicable=has_bare_noise,
-        find_bound=_find_factor_bound,
-    ),
-    "white": AuditMethod(
-        assumption="none", is_applicable=has_bare_noise, find_bound=_check_whiteness
-    ),
+    "factor": AuditMethod("shape of the distribution", has_bare_noise, _find_factor_bound),
+    "white": AuditMethod("none", has_bare_noise, _check_whiteness),
     "one-run": AuditMethod(
-        assumption="none",
-        is_applicable=lambda audited: audited.by_halves,
-        find_bound=partial(_find_one_run_bound, curve=False),
+        "none", lambda audited: audited.by_halves, partial(_find_one_run_bound, curve=False)
     ),
     "one-run-fdp": AuditMethod(
-        assumption="Gaussian curve",
-        is_applicable=lambda audited: audited.by_halves and audited.mu is not None,
-        find_bound=partial(_find_one_run_bound, curve=True),
+        "Gaussian curve",
+        lambda audited: audited.by_halves and audited.mu is not None,
+        partial(_find_one_run_bound, curve=True),
     ),
 }

@@ -12,6 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.client.algorithms.party_sampling import EVERYONE
 from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.path_names import is_own_code
@@ -38,6 +41,16 @@ _MAX_FEATURES = 256
 """Maximum number of features of a record."""
 
 
+SYNTHETIC_DATA = {
+    "source": "synthetic",
+    "schema": "",
+    "partition": "iid",
+    "test-source": "",
+    "test-schema": "",
+}
+"""Keys of `[data]` with which a job uses drawn records."""
+
+
 class AuditError(ValueError):
     """The request cannot be audited; the message names what can."""
 
@@ -59,16 +72,20 @@ class Learner:
         schema: p → text of the records' public schema; empty: they have none.
     """
 
-    records: int
-    features: int
-    angle: float
-    diagonal: bool
-    classes: bool
-    cheap: bool
-    model: Callable[[Any, int], dict[str, object]]
+    records: int = 2
+    features: int = 2
+    angle: float = 0.0
+    diagonal: bool = False
+    classes: bool = True
+    cheap: bool = True
+    model: Callable[[Any, int], dict[str, object]] = lambda model, features: {}
     algorithm: Mapping[str, object] = field(default_factory=dict)
     width: int = 1
     schema: Callable[[int], str] = lambda _: ""
+
+    def to_labels(self, model: Any, signs: NDArray[np.float64]) -> NDArray[Any]:
+        """Return ±1 as a model needs them: signs, targets, or classes 1 and 0."""
+        return (signs > 0).astype(np.int64) if self.classes else model.loss.from_signs(signs)
 
 
 def _build_linear_settings(model: Any, features: int) -> dict[str, object]:
@@ -86,48 +103,20 @@ def _build_network_settings(model: Any, features: int) -> dict[str, object]:
 
 LEARNERS: dict[str, Learner] = {
     "linear": Learner(
-        records=2,
-        features=2,
         angle=ANGLE,
         diagonal=True,
         classes=False,
-        cheap=True,
         model=_build_linear_settings,
         # Keeps θ where the canary's gradient is full: the step is post-processing of the release.
         algorithm={"learning-rate": 1e-9},
     ),
     "network": Learner(
-        records=4,
-        features=4,
-        angle=0.05,
-        diagonal=False,
-        classes=True,
-        cheap=False,
-        model=_build_network_settings,
+        records=4, features=4, angle=0.05, cheap=False, model=_build_network_settings
     ),
-    "nothing": Learner(
-        records=2,
-        features=2,
-        angle=0.0,
-        diagonal=False,
-        classes=True,
-        cheap=True,
-        model=lambda own, features: {},
-        algorithm={"pairs": "all"},
-        width=2,
-        schema=build_table_schema,
-    ),
+    "nothing": Learner(algorithm={"pairs": "all"}, width=2, schema=build_table_schema),
 }
 
-MOMENTS = Learner(
-    records=2,
-    features=3,
-    angle=math.pi / 4,
-    diagonal=False,
-    classes=True,
-    cheap=True,
-    model=_build_network_settings,
-)
+MOMENTS = Learner(features=3, angle=math.pi / 4, model=_build_network_settings)
 """Trials for the release ahead of the rounds: the canaries' outer products are orthogonal."""
 
 
@@ -230,14 +219,13 @@ def shrink_job(
     job: Job, unit: Unit, shape: FederationShape, seed: int | None
 ) -> tuple[tuple[str, ...], Job]:
     """Return the job of such a small federation, and its changes."""
+    # Every party is in every sum, if attacks do not use the parties' coins.
+    in_all = _get_participation_rate(job) >= 1
+    attending = {"per-round": "all", "presence": "auto"} if in_all else {}
     changes: dict[str, dict[str, Any]] = {
-        "parties": {
-            "count": shape.parties,
-            "min-records": shape.records,
-            **_include_all_parties(job),
-        },
+        "parties": {"count": shape.parties, "min-records": shape.records, **attending},
         "secure-aggregation": {"min-survivors": "auto", "corrupt": "auto"},
-        "data": {"source": "synthetic", "schema": "", "partition": "iid", "test-source": ""},
+        "data": SYNTHETIC_DATA,
         "run": {"faults": "", "seed": "none" if seed is None else seed},
     }
     learner = LEARNERS[job.model.learns]
@@ -276,11 +264,6 @@ def compute_min_features(job: Job) -> int:
     least = min(job.model.label_weights, default=1.0)
     wanted = math.ceil(0.6 * (replace_auto(job.dp_sgd.clip_norm, 1.0) / least) ** 2)
     return min(max(wanted, learner.features), _MAX_FEATURES)
-
-
-def _include_all_parties(job: Job) -> dict[str, Any]:
-    """Return settings with every party in every sum, if attacks do not use the parties' coins."""
-    return {} if _get_participation_rate(job) < 1 else {"per-round": "all", "presence": "auto"}
 
 
 def _keep_sampling(job: Job) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from parley.simulations.audit.audit_target import (
     build_unchanged_target,
     list_stages,
 )
-from parley.simulations.audit.audit_trials import LEARNERS, AuditError
+from parley.simulations.audit.audit_trials import LEARNERS, SYNTHETIC_DATA, AuditError
 from parley.simulations.audit.model_attacks import TRAININGS
 from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
 from parley.simulations.audit.observed_worlds import (
@@ -333,14 +333,6 @@ def compute_claimed_rates(spent: Composition, delta_of_claim: float) -> Rates:
 _TRIALS = 400
 """Default number of trials with a canary; the same number is without."""
 
-_SYNTHETIC = {
-    "source": "synthetic",
-    "schema": "",
-    "partition": "iid",
-    "test-source": "",
-    "test-schema": "",
-}
-
 
 def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> AuditReport:
     """Audit what readers of the job's model learn, by attacks named in `TRAININGS`.
@@ -364,7 +356,7 @@ def audit_released(job: Job, effort: Effort, *, own_records: bool = False) -> Au
         )
     if not own_records:
         plain = job.to_values()
-        plain["data"] |= _SYNTHETIC
+        plain["data"] |= SYNTHETIC_DATA
         job = Job.model_validate(plain)
     world = load_experiment(job)
     job = job.resolve_auto(world.federation, world.data.classes)

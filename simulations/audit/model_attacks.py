@@ -102,13 +102,9 @@ def _run_membership_attack(target: AuditTarget, count: int, source: WorldRandomn
             offsets=counted[bounds].astype(np.int64),
         )
 
-    thetas, flat = (
-        train_models(target, world, 2 * count, source.with_names("worlds")),
-        records.ravel(),
-    )
-    logits = _compute_logits(
-        target.algorithm.model, thetas, block.features[flat], block.labels[flat]
-    )
+    thetas = train_models(target, world, 2 * count, source.with_names("worlds"))
+    model, flat = target.algorithm.model, records.ravel()
+    logits = _compute_logits(model, thetas, block.features[flat], block.labels[flat])
     scores = _compute_likelihoods(logits.reshape(2 * count, *records.shape), coins, count)
     there = coins[count:]
     if one_of_two:
@@ -150,12 +146,8 @@ TRAININGS: dict[str, Callable[[AuditTarget, int, WorldRandomness], Pair]] = {
 def _compute_logits(model: Any, thetas: Values, rows: NDArray[np.floating], labels: Any) -> Values:
     """Return `[W, N]` the logit of every record's own class, under every model."""
 
-    def scores(theta: Values) -> Values:
-        if hasattr(model, "scores"):
-            return np.asarray(model.compute_scores(theta, rows).detach().cpu(), dtype=np.float64)
-        return np.asarray(model.compute_margins(theta, rows), dtype=np.float64)
-
-    return np.stack([_compute_logit(scores(theta), labels) for theta in thetas])
+    margins = (np.asarray(model.compute_margins(theta, rows), dtype=np.float64) for theta in thetas)
+    return np.stack([_compute_logit(each, labels) for each in margins])
 
 
 def _compute_logit(scores: NDArray[np.float64], labels: NDArray[Any]) -> NDArray[np.float64]:

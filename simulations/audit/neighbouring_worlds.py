@@ -78,7 +78,7 @@ def build_neighbours(target: AuditTarget, attack: str) -> NeighbouringWorlds:
     return ATTACKS[attack].build(target)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class _Attack:
     is_applicable: Callable[[AuditTarget], bool]
     build: Callable[[AuditTarget], NeighbouringWorlds]
@@ -222,18 +222,16 @@ def _build_record(target: AuditTarget, *, crowd: bool = False) -> NeighbouringWo
     upright = shape.features == 1 or target.response.optimum or count_hidden_layers(target)
     tilt = 0.0 if upright else learner.angle
     u, s = _choose_directions(target)
-    one, two = (
-        math.cos(tilt) * u + math.sin(tilt) * s,
-        math.cos(tilt) * u - math.sin(tilt) * s,
-    )
+    one, two = (math.cos(tilt) * u + sign * math.sin(tilt) * s for sign in (1, -1))
     rows = np.zeros((shape.parties * shape.records, shape.features))
-    labels = _to_labels(target, np.ones(len(rows)))
+    to_labels = partial(learner.to_labels, target.algorithm.model)
+    labels = to_labels(np.ones(len(rows)))
     if crowd:
-        rows[:], labels[:] = two, _to_labels(target, -np.ones(1))[0]
+        rows[:], labels[:] = two, to_labels(-np.ones(1))[0]
     elif learner.classes:
         # On the side of their label: no gradient, not even of a bias.
         rows[:], labels[:] = s, 0
-    first, second = _to_labels(target, np.array([1.0, -1.0]))
+    first, second = to_labels(np.array([1.0, -1.0]))
 
     def world(row: NDArray[np.float64], label: Any) -> PartyBlock:
         own_rows, own_labels = rows.copy(), labels.copy()
@@ -262,12 +260,6 @@ def _choose_directions(target: AuditTarget) -> tuple[NDArray[np.float64], NDArra
     if not target.learner.diagonal or p == 1:
         return first, second
     return np.full(p, 1 / math.sqrt(p)), (first - second) / math.sqrt(2)
-
-
-def _to_labels(target: AuditTarget, signs: NDArray[np.float64]) -> NDArray[Any]:
-    """Return ±1 as the model needs them: signs, targets, or classes 1 and 0."""
-    model: Any = target.algorithm.model
-    return (signs > 0).astype(np.int64) if target.learner.classes else model.loss.from_signs(signs)
 
 
 def _build_block(
@@ -351,29 +343,22 @@ def _build_deep_theta(target: AuditTarget, p: int, depth: int) -> NDArray[np.flo
     return np.concatenate([np.ravel(part) for part in [*parts, last, bias]])
 
 
+def _is_on_off_possible(target: AuditTarget) -> bool:
+    rounds = target.sums > 1 and not target.response.optimum
+    hideable = target.shape.features > 1 and not count_hidden_layers(target)
+    return _is_gradient_canary(target) and rounds and hideable
+
+
 ATTACKS: dict[str, _Attack] = {
-    "dirac": _Attack(is_applicable=_is_gradient_canary, build=_build_record),
+    "dirac": _Attack(_is_gradient_canary, _build_record),
     "crowd": _Attack(
-        is_applicable=lambda audited: _is_gradient_canary(audited) and audited.response.trains,
-        build=partial(_build_record, crowd=True),
+        lambda audited: _is_gradient_canary(audited) and audited.response.trains,
+        partial(_build_record, crowd=True),
     ),
-    "on-off": _Attack(
-        is_applicable=lambda audited: (
-            _is_gradient_canary(audited)
-            and audited.sums > 1
-            and audited.shape.features > 1
-            and not audited.response.optimum
-            and not count_hidden_layers(audited)
-        ),
-        build=_build_on_off,
-    ),
+    "on-off": _Attack(_is_on_off_possible, _build_on_off),
     "party": _Attack(
-        is_applicable=lambda audited: (
-            audited.unit is Unit.PARTY and audited.response.build_pool is None
-        ),
-        build=_build_party,
+        lambda audited: audited.unit is Unit.PARTY and audited.response.build_pool is None,
+        _build_party,
     ),
-    "corners": _Attack(
-        is_applicable=lambda audited: audited.response.build_pool is not None, build=_build_corners
-    ),
+    "corners": _Attack(lambda audited: audited.response.build_pool is not None, _build_corners),
 }

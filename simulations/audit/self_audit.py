@@ -89,17 +89,15 @@ def insert_canaries(
     in_out = job.privacy.neighbouring == "add-or-remove-one"
     kept = np.flatnonzero(coins) if in_out else np.arange(count)
     signs = np.where(coins, 1.0, -1.0)
+    labels = LEARNERS[job.model.learns].to_labels(experiment.model, signs)
+    labels = labels.astype(block.labels.dtype)
     parts = []
     for party in range(block.parties):
         own = kept[kept % block.parties == party]
-        first, last = block.offsets[party], block.offsets[party + 1]
-        parts.append(
-            (
-                np.concatenate([block.features[first:last], rows[own]]),
-                np.concatenate([block.labels[first:last], _to_labels(job, experiment, signs[own])]),
-            )
-        )
-    sizes = [len(labels) for _, labels in parts]
+        held = slice(block.offsets[party], block.offsets[party + 1])
+        features = np.concatenate([block.features[held], rows[own]])
+        parts.append((features, np.concatenate([block.labels[held], labels[own]])))
+    sizes = [len(own) for _, own in parts]
     with_canaries = PartyBlock(
         features=np.concatenate([features for features, _ in parts]),
         labels=np.concatenate([labels for _, labels in parts]),
@@ -143,14 +141,6 @@ def _check_canaries(job: Job, experiment: Experiment, count: int) -> None:
             "Expected a linear model, or a network on the records themselves, with canaries, got "
             f"{job.model.kind!r}."
         )
-
-
-def _to_labels(job: Job, experiment: Experiment, signs: NDArray[np.float64]) -> NDArray[Any]:
-    """Return ±1 as the model needs them: class 1 and class 0 of a classifier."""
-    if LEARNERS[job.model.learns].classes:
-        return (signs > 0).astype(experiment.block.labels.dtype)
-    labels: NDArray[Any] = experiment.model.loss.from_signs(signs)
-    return labels.astype(experiment.block.labels.dtype)
 
 
 def _compute_margins(model: Any, theta: NDArray[np.float64], rows: NDArray[np.float64]) -> Any:
