@@ -15,7 +15,7 @@ from parley.server.records.run_reader import read_rounds
 from parley.server.records.run_result import RunResult, build_report_frame
 
 if TYPE_CHECKING:
-    from parley.prediction.fitted_model import Model
+    from parley.prediction.estimator import Estimator
     from parley.server.records.round_line import RoundLine
 
 _METRICS = ("auc", "average_precision", "recall", "precision", "log_loss", "brier", "rmse", "r2")
@@ -30,7 +30,7 @@ class Run(RunResult):
         return cls(summary=result.summary, folder=result.folder, theta=result.theta)
 
     @cached_property
-    def model(self) -> Model:
+    def model(self) -> Estimator:
         """Fitted model; scikit-learn takes it as a fitted estimator."""
         from parley.prediction.model_loading import load_model  # noqa: PLC0415 - start-up: a run predicts nothing (0.1 s)
         from parley.server.jobs.job_file import load_job  # noqa: PLC0415 - start-up: likewise

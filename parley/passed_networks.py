@@ -14,36 +14,27 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from parley.prediction.own_code import OBJECTS_MODULE
 from parley.server.jobs.section_base import JobError
-
-MODULE = "parley_objects"
-"""Module that holds the objects."""
 
 
 def name_model(model: Any) -> str:
     """Return a name by which a job builds the network.
 
     Args:
-        model: a name; a function (features, classes) that returns a `torch.nn.Module`; a function
+        model: a function (features, classes) that returns a `torch.nn.Module`; a function
             or class without arguments; or a module, whose weights are the public start.
 
     Raises:
         JobError: it is none of these.
     """
-    if isinstance(model, str):
-        return model
     if _is_importable(model):
         return f"{model.__module__}:{model.__name__}"
     build = _build_function(model)
-    held = sys.modules.setdefault(MODULE, types.ModuleType(MODULE))
+    held = sys.modules.setdefault(OBJECTS_MODULE, types.ModuleType(OBJECTS_MODULE))
     name = _choose_free_name(getattr(model, "__name__", type(model).__name__), held)
     setattr(held, name, build)
-    return f"{MODULE}:{name}"
-
-
-def is_object_name(kind: str) -> bool:
-    """Return whether a job's model is an object that only this process has."""
-    return kind.startswith(f"{MODULE}:")
+    return f"{OBJECTS_MODULE}:{name}"
 
 
 def _choose_free_name(name: str, held: types.ModuleType) -> str:

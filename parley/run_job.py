@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.client.data.schema import Schema
-from parley.completed_run import Run
-from parley.passed_networks import is_object_name
 from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest, build_run_request
-from parley.safe_io.plugin_table import PluginTable
+from parley.safe_io.plugin_table import PluginTable, load_attribute
+from parley.prediction.own_code import is_object_name
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
@@ -22,6 +21,7 @@ from parley.version import __version__
 
 if TYPE_CHECKING:
     from parley.client.contract.release_plan import ReleasePlan
+    from parley.completed_run import Run
     from parley.server.records.round_line import RoundLine
     from parley.tracking.run_tracking import TrackingObserver
 
@@ -88,8 +88,12 @@ def run(
     )  # fmt: skip
     if resume is not None and (job is not None or (what is not None and request.data is None)):
         raise JobError("Expected resume without a job: the run continues with its own job.")
-    return run_request(
-        request, out=out, resume=resume, observer=observer, canaries=canaries, track=track
+    from parley.completed_run import Run  # noqa: PLC0415 - the command line prints the result
+
+    return Run.of(
+        run_request(
+            request, out=out, resume=resume, observer=observer, canaries=canaries, track=track
+        )
     )
 
 
@@ -101,7 +105,7 @@ def run_request(
     observer: Observer | None = None,
     canaries: int = 0,
     track: Sequence[TrackingObserver | str] = (),
-) -> Run:
+) -> RunResult:
     """Run what was requested and write the report. For the arguments see `run`."""
     job = request.job if resume is None else RunFolder.open(Path(resume))[1]
     observer = observer or _find_notebook_display()
@@ -120,7 +124,7 @@ def run_request(
     write_report(result.folder)
     for tracker in trackers:
         tracker.report_end(result)
-    return Run.of(result)
+    return result
 
 
 def _find_notebook_display() -> Observer | None:

@@ -15,7 +15,6 @@ from typing import Any
 
 from parley.client.data.schema import Schema
 from parley.keyword_keys import KEYWORD_KEYS
-from parley.passed_networks import name_model
 from parley.safe_io.path_names import is_own_code
 from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.toml_reading import load_toml
@@ -27,6 +26,8 @@ from parley.simulations.data.bundled_datasets import BUNDLED
 
 _SECTIONS = {info.alias or name: name for name, info in Job.model_fields.items()}
 _NETWORK_ALGORITHM = "fedavg"
+_NAME_MODEL = "parley.passed_networks:name_model"
+"""Imported only for a network that is passed as an object."""
 _IS_FILE_LIST = "parley.client.data.formatted_file:is_file_list"
 """Imported only for a list of data."""
 
@@ -87,7 +88,8 @@ def build_run_request(
     tree = list_set_values(job)
     keys = {KEYWORD_KEYS[word]: value for word, value in keywords.items() if value is not None}
     if model is not None:
-        keys["model.kind"] = name_model(model)
+        named = isinstance(model, str)
+        keys["model.kind"] = model if named else load_attribute(_NAME_MODEL)(model)
     if isinstance(data, list):
         keys.setdefault("parties.count", len(data))
     for name, value in keys.items():

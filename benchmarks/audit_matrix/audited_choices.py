@@ -40,7 +40,7 @@ from parley.simulations.audit.audit_results import (
 )
 from parley.simulations.audit.measure import Effort, compute_claimed_rates, describe_environment
 from parley.simulations.audit.world_batch import WorldRandomness
-from parley.simulations.data.row_cache import get_peak_mib
+from parley.simulations.data.memory_use import get_peak_mib
 from parley.simulations.engine.streamed_sum import SumRequest, sum_parties
 
 EPSILON = 1.0

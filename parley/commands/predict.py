@@ -20,7 +20,7 @@ from parley.client.data.raw_table import RawTable
 from parley.client.data.records import find_column_faults
 from parley.client.data.table_readers import read_tables
 from parley.command_options import AsJson, ModelPath, OwnModels, Verbose
-from parley.prediction.fitted_model import Model
+from parley.prediction.estimator import Estimator
 from parley.prediction.model_loading import load_model
 from parley.prediction.row_format import adapt_format
 from parley.prediction.shape_functions import compute_shapes, format_overview, format_shape
@@ -35,7 +35,7 @@ from parley.server.records.run_reader import read_summary
 
 
 def predict_file(
-    model: Model,
+    model: Estimator,
     source: Path,
     out: Path,
     *,
@@ -52,7 +52,7 @@ def predict_file(
             among them, may be there or not.
         out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
         keep: a column of the source to write first, which names the rows.
-        threshold: see `Model.predict`.
+        threshold: see `Estimator.predict`.
         separator, decimal, encoding: of a CSV; guessed if the schema's do not fit.
 
     Returns:
@@ -86,7 +86,7 @@ def predict_file(
     return rows, counts
 
 
-def _find_other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> list[DataError]:
+def _find_other_faults(model: Estimator, source: Path, missing: tuple[str, ...]) -> list[DataError]:
     """List the other faults in the file's first rows, in existing columns."""
     there = [name for name in model.schema.features if name not in missing]
     if not there:
@@ -96,7 +96,7 @@ def _find_other_faults(model: Model, source: Path, missing: tuple[str, ...]) -> 
 
 
 def _build_predictions(
-    model: Model, table: RawTable, keep: str | None, threshold: float | None
+    model: Estimator, table: RawTable, keep: str | None, threshold: float | None
 ) -> pl.DataFrame:
     scores = model.compute_scores(model.encode_table(table))
     if model.is_regression:

@@ -19,7 +19,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.table_readers import read_tables
-from parley.prediction.fitted_model import Model
+from parley.prediction.estimator import Estimator
 from parley.prediction.model_loading import load_model
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -80,7 +80,9 @@ def evaluate_public_test(run: Path, job: Job, test: PublicTestSet) -> PublicTest
     )
 
 
-def _predict(model: Model, scores: NDArray[np.float64], truth: NDArray[Any]) -> Predictions | None:
+def _predict(
+    model: Estimator, scores: NDArray[np.float64], truth: NDArray[Any]
+) -> Predictions | None:
     """Return the model's predictions for records, or None if some scores are not finite."""
     if not np.isfinite(scores).all():
         return None

@@ -21,7 +21,7 @@ from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.records.plan_parts import PlannedSimulation
-from parley.simulations.data.public_shape import check_memory_limit, get_memory_limit_mib
+from parley.simulations.data.memory_use import check_memory_limit, get_memory_limit_mib
 
 _MIB = 1 << 20
 _PROCESS_MIB = {"linear": 150, "nothing": 150, "network": 350}

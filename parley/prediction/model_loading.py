@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,18 @@ from parley.client.contract.party_messages import Declined
 from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.data.column_types import READINGS
 from parley.client.data.schema import Schema, load_schema
-from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.map_building import build_map
 from parley.client.models.linear_serialization import MAX_PARAMETER, decode_linear_model
-from parley.prediction.fitted_model import Estimator, Model
+from parley.prediction.fitted_model import FittedModel
 from parley.prediction.own_code import describe_missing_code, get_network_name, match_own_code
 from parley.server.model_file import ModelFileError, open_model
 
+if TYPE_CHECKING:
+    from parley.client.features.base import FeatureMap
+    from parley.prediction.estimator import Estimator
+
+_Kind = TypeVar("_Kind", bound=FittedModel)
 _APP = "app"
 """Label of a model whose rows only an app of the user's own reads."""
 
@@ -48,6 +52,20 @@ def load_model(
         ModelFileError: there is no model of this version, it was changed after it was written, or
             it cannot predict. The message has the remedy.
     """
+    from parley.prediction.estimator import Estimator  # noqa: PLC0415 - a report predicts nothing
+
+    return load_fitted_model(path, Estimator, schema=schema, own_models=own_models, device=device)
+
+
+def load_fitted_model(
+    path: str | Path,
+    kind: type[_Kind],
+    *,
+    schema: str | Path | None = None,
+    own_models: tuple[str, ...] = (),
+    device: str = "cpu",
+) -> _Kind:
+    """Load a model as an object of this kind; see `load_model`."""
     opened = open_model(path)
     file, described, tensors = opened.file, opened.description, opened.tensors
     if described["label"] == _APP:
@@ -71,7 +89,7 @@ def load_model(
     except DecodingError as error:
         missing = describe_missing_code(get_network_name(described["task"]), own_models)
         raise ModelFileError(f"{file}: {missing or error}") from error
-    model = Estimator(
+    model = kind(
         learned=learned,
         task=described["task"],
         theta=_load_parameters(file, tensors, learned),
@@ -121,7 +139,7 @@ def _load_features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureM
     return made
 
 
-def _get_width(file: Path, model: Model) -> int:
+def _get_width(file: Path, model: FittedModel) -> int:
     """Return the number of columns of a row before the intercept."""
     if model.features is None:
         return model.schema.dimension
@@ -151,7 +169,7 @@ def _load_parameters(
     return theta
 
 
-def _check_width(file: Path, model: Model) -> None:
+def _check_width(file: Path, model: FittedModel) -> None:
     """Raise ModelFileError if the schema's rows do not have the model's width."""
     width = came = _get_width(file, model) + model.intercept
     if model.components is not None:

@@ -6,11 +6,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from parley.passed_networks import is_object_name
 from parley.safe_io.path_names import get_public_name, is_own_code
+
+OBJECTS_MODULE = "parley_objects"
+"""Module that holds networks that a caller passed as objects (`parley.passed_networks`)."""
 
 _INTERACTIVE = "__main__:"
 """Start of the name of a function that a script or a notebook defined."""
+
+
+def is_object_name(kind: str) -> bool:
+    """Return whether a job's model is an object that only this process has."""
+    return kind.startswith(f"{OBJECTS_MODULE}:")
 
 
 def match_own_code(used: Any, own_models: tuple[str, ...]) -> Mapping[str, str]:

@@ -18,7 +18,7 @@ from parley.client.data.schema import Schema
 from parley.client.data.table_building import build_table
 from parley.client.data.table_readers import read_tables
 from parley.client.features.row_preparation import build_prepared_rows
-from parley.prediction.fitted_model import Model
+from parley.prediction.fitted_model import FittedModel
 from parley.prediction.row_format import adapt_format
 
 
@@ -50,7 +50,7 @@ def _read_file(path: Path, schema: Schema) -> RawTable:
     return tables[0] if len(tables) == 1 else RawTable.concatenate(tables)
 
 
-def encode_table(model: Model, table: RawTable) -> NDArray[np.floating[Any]]:
+def encode_table(model: FittedModel, table: RawTable) -> NDArray[np.floating[Any]]:
     """Return `[N, p]` rows of a table that was read by the model's schema."""
     raw: NDArray[np.floating[Any]]
     if model.features is None:

@@ -34,7 +34,7 @@ from parley.client.features.column_terms import (
     format_spans,
     list_plain_terms,
 )
-from parley.prediction.fitted_model import Model
+from parley.prediction.fitted_model import FittedModel
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.model_file import ModelFileError
 from parley.server.statements.number_format import format_number
@@ -124,7 +124,7 @@ class ShapeFunctions:
         return asdict(self)
 
 
-def compute_shapes(model: Model, summary: RunSummary | None = None) -> ShapeFunctions | None:
+def compute_shapes(model: FittedModel, summary: RunSummary | None = None) -> ShapeFunctions | None:
     """Return the shape functions of a linear model, or None if its features mix columns or it is
     not linear.
 
@@ -176,7 +176,7 @@ def compute_shapes(model: Model, summary: RunSummary | None = None) -> ShapeFunc
     )
 
 
-def _list_blocks(model: Model) -> tuple[ColumnTerm, ...]:
+def _list_blocks(model: FittedModel) -> tuple[ColumnTerm, ...]:
     loss = getattr(model.learned, "loss", None)
     if not hasattr(loss, "outputs") or model.components is not None:
         return ()  # a network
@@ -198,7 +198,7 @@ def _clear_rounding(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(np.abs(values) > 1e-12 * np.abs(values).max(), values, 0.0)
 
 
-def _describe_answer(model: Model) -> tuple[float, str, list[str]]:
+def _describe_answer(model: FittedModel) -> tuple[float, str, list[str]]:
     """Return the value of one unit of margin, the quantity that margins add up to, and their
     labels.
     """
@@ -213,7 +213,7 @@ def _describe_answer(model: Model) -> tuple[float, str, list[str]]:
     return 1.0, f"the log-odds of {names[1]}", [names[1]]
 
 
-def _compute_deviation(model: Model, summary: RunSummary | None) -> float | None:
+def _compute_deviation(model: FittedModel, summary: RunSummary | None) -> float | None:
     """Return k standard deviations of the noise in θ in any direction, or None without a bound."""
     if summary is None or model.task["kind"] not in ALGORITHMS:
         return None

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.data.schema import SchemaError
-from parley.prediction.model_loading import load_model
+from parley.prediction.fitted_model import FittedModel
+from parley.prediction.model_loading import load_fitted_model
 from parley.prediction.shape_functions import (
     NO_BAND,
     ShapeFunction,
@@ -39,7 +40,7 @@ def build_column_section(folder: Path, summary: RunSummary) -> Section | None:
     Return None if there is no model file, or if the model is not additive in its columns.
     """
     try:
-        shapes = compute_shapes(load_model(folder), summary)
+        shapes = compute_shapes(load_fitted_model(folder, FittedModel), summary)
     except (ModelFileError, SchemaError):
         return None
     if shapes is None:

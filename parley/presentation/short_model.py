@@ -13,7 +13,7 @@ from parley.server.jobs.section_registry import MODELS
 from parley.server.statements.number_format import format_number
 
 if TYPE_CHECKING:
-    from parley.prediction.fitted_model import Model
+    from parley.prediction.estimator import Estimator
     from parley.prediction.shape_functions import ShapeFunction, ShapeFunctions
     from parley.server.records.run_summary import RunSummary
 
@@ -21,7 +21,7 @@ _MAX_COLUMNS = 5
 
 
 def list_model_lines(
-    model: Model, summary: RunSummary | None, shapes: ShapeFunctions | None
+    model: Estimator, summary: RunSummary | None, shapes: ShapeFunctions | None
 ) -> list[str]:
     """Return the lines of a model.
 
@@ -41,7 +41,7 @@ def list_model_lines(
     return format_rows(rows + ([] if shapes is None else [_build_column_row(shapes)]))
 
 
-def _format_subject(model: Model, summary: RunSummary | None) -> str:
+def _format_subject(model: Estimator, summary: RunSummary | None) -> str:
     """Return what the model predicts from how many columns."""
     title = _format_kind(model, summary)
     columns = f"{model.n_features_in_:,} {format_noun(model.n_features_in_, 'column')}"
@@ -49,14 +49,14 @@ def _format_subject(model: Model, summary: RunSummary | None) -> str:
     return f"{said}: {', '.join(model.label_names)}" if len(model.label_names) else said
 
 
-def _format_kind(model: Model, summary: RunSummary | None) -> str:
+def _format_kind(model: Estimator, summary: RunSummary | None) -> str:
     """Return what kind of model it is, in words if it is one of Parley's."""
     loss = model.task.get("model", {}).get("loss", {}).get("kind", model.label)
     kind = str(loss) if summary is None else summary.model
     return MODELS[kind].title if kind in MODELS else f"model {kind}"
 
 
-def _format_stated_privacy(model: Model) -> str:
+def _format_stated_privacy(model: Estimator) -> str:
     """Return the promise in a model file that has no run folder."""
     stated = model.statement
     epsilon = stated.get("parley.epsilon", "")

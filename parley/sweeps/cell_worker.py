@@ -25,7 +25,8 @@ from parley.server.jobs.job import Job
 from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.run_summary import RunSummary
 from parley.simulations.data.experiment import build_experiment
-from parley.simulations.data.prepared_data import PreparedData, compute_data_key
+from parley.simulations.data.prepared_data import compute_data_key
+from parley.simulations.data.prepared_files import load_prepared
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps.sweep_results import Row
@@ -136,7 +137,7 @@ def _load_world(job: Job, prepared: Path) -> Experiment:
     if key not in _WORLDS:
         while len(_WORLDS) >= _MAX_WORLDS:
             _WORLDS.pop(next(iter(_WORLDS)))
-        _WORLDS[key] = build_experiment(job, PreparedData.load(prepared))
+        _WORLDS[key] = build_experiment(job, load_prepared(prepared))
     return _WORLDS[key]
 
 

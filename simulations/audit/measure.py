@@ -53,7 +53,7 @@ from parley.simulations.audit.observed_worlds import (
 )
 from parley.simulations.audit.world_batch import WorldRandomness
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.row_cache import get_current_mib, get_peak_mib
+from parley.simulations.data.memory_use import get_current_mib, get_peak_mib
 
 _MIN_TRIALS = 20
 

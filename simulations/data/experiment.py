@@ -25,14 +25,14 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_model
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
-from parley.simulations.data.partitions import (
-    split_by_column,
-    split_by_sizes,
-    split_dirichlet,
-    split_iid,
-    split_test,
+from parley.simulations.data.memory_use import MIB, get_memory_limit_mib
+from parley.simulations.data.partitions import PARTITIONS, split_test
+from parley.simulations.data.prepared_data import (
+    PreparedData,
+    compute_data_key,
+    compute_file_digest,
+    get_cache_folder,
 )
-from parley.simulations.data.prepared_data import PreparedData, compute_file_digest
 from parley.simulations.data.public_shape import build_feature_map, check_files
 from parley.simulations.data.record_reading import (
     InMemoryData,
@@ -40,7 +40,6 @@ from parley.simulations.data.record_reading import (
     read_sources,
     read_test,
 )
-from parley.simulations.data.row_cache import load_cached_data
 from parley.simulations.data.simulated_experiment import Experiment, StatisticExperiment
 
 if TYPE_CHECKING:
@@ -76,6 +75,29 @@ def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
     if given is not None or job.data.query or (not early.is_feature_map_open and early.feature_map):
         return build_experiment(job, prepare_data(job, given))
     return build_experiment(job, load_cached_data(job, lambda: prepare_data(job)))
+
+
+def load_cached_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
+    """Load the job's rows, from a file if they are cached. They are, if the job says so or they
+    take too much memory.
+
+    Raises:
+        JobError: there is no space to store them.
+    """
+    before, data = compute_data_key(job), None
+    if not job.run.prepared and not get_cache_folder(job).is_dir():
+        data = prepare()
+        if data.rows.nbytes <= get_memory_limit_mib(job) * MIB:
+            return data
+    from parley.simulations.data import row_cache  # noqa: PLC0415 - few runs cache rows
+
+    place = row_cache.get_cache_path(job)
+    if os.path.lexists(place):
+        return row_cache.load_cached(place)
+    rows = data or prepare()
+    if not job.run.prepared and rows.rows.nbytes <= get_memory_limit_mib(job) * MIB:
+        return rows
+    return row_cache.cache_rows_at(place, lambda: rows, lambda: compute_data_key(job) == before)
 
 
 def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
@@ -288,13 +310,8 @@ def _split(
     least = 1 if job.parties.min_records == "auto" else job.parties.min_records
     if job.privacy.has_private_sizes:
         least = 1  # The public number bounds no party's size.
-    if data.partition == "column":
-        parties = split_by_column(np.asarray(records.groups)[rows], count, rng, min_records=least)
-    elif data.partition == "dirichlet":
-        labels = records.labels[rows]
-        parties = split_dirichlet(labels, count, rng, alpha=data.dirichlet_alpha, min_records=least)
-    elif data.partition == "sizes":
-        parties = split_by_sizes(rows, count, rng, sizes=data.sizes, min_records=least)
-    else:
-        parties = split_iid(rows, count, rng, min_records=least)
+    options = {"dirichlet": {"alpha": data.dirichlet_alpha}, "sizes": {"sizes": data.sizes}}
+    by = {"column": records.groups, "dirichlet": records.labels}.get(data.partition)
+    values, more = rows if by is None else by[rows], options.get(data.partition, {})
+    parties = PARTITIONS[data.partition](values, count, rng, min_records=least, **more)
     return [rows[own] for own in parties], test

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from parley.client.data.budget_blocks import Division
 from parley.client.data.party_file_pattern import refuse_folder
-from parley.client.data.record_chunks import CHUNK_BYTES
 from parley.client.data.schema import Schema, check_label, load_schema
 from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError
@@ -17,7 +15,6 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
 
-MIB = 1 << 20
 _MAX_NAMES = 20
 """Columns that an error lists."""
 
@@ -230,29 +227,3 @@ def build_feature_map(job: Job) -> FeatureMap | None:
         return build_map(named["name"], named["settings"], own_maps={named["name"]: place})
     except FeatureError as error:
         raise JobError(str(error)) from error
-
-
-def get_memory_limit_mib(job: Job) -> int:
-    """Return the MiB that a run's records may take: the job's limit, or half of this machine's
-    memory.
-    """
-    if job.run.memory != "auto":
-        return job.run.memory
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MIB
-
-
-def check_memory_limit(job: Job, *, record_bytes: int, largest_party: int, total: int) -> None:
-    """Check that a job's memory holds the records that are processed at once.
-
-    These are the records of the largest party, or a core's share of all.
-
-    Raises:
-        JobError: it does not; the message names the memory that does.
-    """
-    least = max(largest_party * record_bytes, min(CHUNK_BYTES, total * record_bytes))
-    needed, limit = -(-least // MIB), get_memory_limit_mib(job)
-    if needed > limit:
-        raise JobError(
-            f"Expected run.memory of at least {needed} MiB, for the records that are processed "
-            f"at once (the largest party holds {largest_party}), got {limit} MiB."
-        )

@@ -12,21 +12,19 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
-import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from parley.client.data.party_block import PartyBlock
 from parley.safe_io.file_writing import is_draft
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.external_references import MEMORY
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.prepared_data import FILES, PreparedData, compute_data_key
-from parley.simulations.data.public_shape import MIB, check_memory_limit, get_memory_limit_mib
+from parley.simulations.data.prepared_data import PreparedData, compute_data_key, get_cache_folder
+from parley.simulations.data.prepared_files import FILES, load_prepared, save_prepared
 
 _ROWS = 5
 """Version; raise it if the same records give other rows, or are stored differently."""
@@ -35,59 +33,10 @@ _BEGUN = ".parley-rows-"
 """Name prefix of temporary folders. No other folder may have it, because they are removed."""
 
 
-def compute_data_mib(block: PartyBlock) -> float:
-    """Return the MiB of the parties' records."""
-    return (block.features.nbytes + block.labels.nbytes) / MIB
-
-
-def get_peak_mib() -> float:
-    """Return the maximum MiB that this process has held, including mapped files.
-
-    On Linux, `ru_maxrss` includes what the parent process held; VmHWM counts only this process.
-    """
-    return _read_status_mib("VmHWM:")
-
-
-def get_current_mib() -> float:
-    """Return the MiB that this process holds now, or its maximum if the system reports no more."""
-    return _read_status_mib("VmRSS:")
-
-
-def _read_status_mib(key: str) -> float:
-    status = Path("/proc/self/status")
-    if status.exists():
-        for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith(key):
-                return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
 def get_cache_path(job: Job) -> Path:
     """Return the folder in which the job's rows are, or would be, cached."""
     key = f"{_ROWS} {compute_data_key(job, contents=True)}"
-    return _get_cache_folder(job) / hashlib.sha256(key.encode()).hexdigest()[:24]
-
-
-def _get_cache_folder(job: Job) -> Path:
-    return Path(job.run.prepared or Path(job.run.out) / "prepared")
-
-
-def load_cached_data(job: Job, prepare: Callable[[], PreparedData]) -> PreparedData:
-    """Load the job's rows, from a file if they are cached.
-
-    Raises:
-        JobError: there is no space to store them.
-    """
-    before = compute_data_key(job)
-    place = get_cache_path(job) if _get_cache_folder(job).is_dir() else None
-    if place is not None and os.path.lexists(place):
-        return _load_cached(place)
-    data = prepare()
-    if not job.run.prepared and data.rows.nbytes <= get_memory_limit_mib(job) * MIB:
-        return data
-    return cache_rows_at(
-        place or get_cache_path(job), lambda: data, lambda: compute_data_key(job) == before
-    )
+    return get_cache_folder(job) / hashlib.sha256(key.encode()).hexdigest()[:24]
 
 
 def cache_rows_at(
@@ -110,7 +59,7 @@ def cache_rows_at(
             )
         try:
             with _create_temporary_folder(path.parent) as begun:
-                data.save(begun, name=path.name)
+                save_prepared(data, begun, name=path.name)
                 try:
                     begun.replace(path)
                 except OSError:  # Another process was faster.
@@ -120,7 +69,7 @@ def cache_rows_at(
             raise JobError(
                 f"Expected space to store the rows in {path}: {describe_cause(error)}"
             ) from error
-    return _load_cached(path)
+    return load_cached(path)
 
 
 def find_shared_path(job: Job) -> Path | None:
@@ -141,10 +90,10 @@ def _is_determined_by_files(job: Job) -> bool:
     return job.data.source not in MEMORY and not job.data.query and ":" not in named
 
 
-def _load_cached(path: Path) -> PreparedData:
+def load_cached(path: Path) -> PreparedData:
     """Load what an earlier run stored."""
     try:
-        return PreparedData.load(path, whole=True)
+        return load_prepared(path, whole=True)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise JobError(
             f"Expected the rows that an earlier run of yours stored in {path}: "
@@ -166,7 +115,7 @@ def cache_data(
     with ExitStack() as stack:
         before, place = compute_data_key(job), get_cache_path(job)
         if not _is_determined_by_files(job):
-            place = stack.enter_context(_create_temporary_folder(_get_cache_folder(job))) / "rows"
+            place = stack.enter_context(_create_temporary_folder(get_cache_folder(job))) / "rows"
         yield place, cache_rows_at(place, prepare, lambda: compute_data_key(job) == before)
 
 
@@ -207,16 +156,6 @@ def _lock_folder(folder: Path, *, wait: bool = False) -> Iterator[bool]:
             fcntl.flock(opened, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             ours = True
         yield ours
-
-
-def check_memory(job: Job, block: PartyBlock) -> None:
-    """Check that a job's memory holds the records processed at once. Raises JobError."""
-    check_memory_limit(
-        job,
-        record_bytes=block.record_bytes,
-        largest_party=int(block.sizes.max()),
-        total=len(block.features),
-    )
 
 
 def _is_of_rows(path: Path) -> bool:

@@ -45,7 +45,7 @@ from parley.server.records.summary_builder import FinishedRun, build_run_summary
 from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.row_cache import check_memory, compute_data_mib, get_peak_mib
+from parley.simulations.data.memory_use import check_memory, compute_data_mib, get_peak_mib
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fault_script import FaultScript, parse_faults
 from parley.simulations.engine.in_process_cohort import (

@@ -36,6 +36,7 @@ from parley.server.jobs.job import Job
 from parley.server.records.run_folder import resolve_paths
 from parley.simulations.data.experiment import build_experiment
 from parley.simulations.data.prepared_data import PreparedData
+from parley.simulations.data.prepared_files import load_prepared
 from parley.simulations.engine.streamed_sum import (
     BlockSum,
     Ring,
@@ -112,7 +113,7 @@ class RowShard:
         Raises:
             OSError, ValueError: a file that is missing or has changed.
         """
-        whole = PreparedData.load(self.folder)
+        whole = load_prepared(self.folder)
         check_digest(whole.compute_digest(self.first, self.last), self.digest)
         starts = np.concatenate([[0], np.cumsum(whole.sizes)])
         rows = slice(starts[self.first], starts[self.last])

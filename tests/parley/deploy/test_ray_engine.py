@@ -20,7 +20,7 @@ from parley.deploy.process_errors import ProcessError, wait_until
 from parley.deploy.ray_engine import ShardWorker, describe_parley
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.prepared_data import PreparedData
+from parley.simulations.engine import sharding
 from parley.simulations.engine.sharding import RowShard, TableShard, WrongAnswer
 
 
@@ -180,14 +180,14 @@ def test_a_file_that_is_missing_for_a_worker_is_named(here, tables, monkeypatch)
 
 def test_records_that_are_others_where_a_worker_is_are_refused(here, tmp_path, tables, monkeypatch):
     """Drill: another user of a worker's machine put rows there, and they were learned from."""
-    loaded = PreparedData.load
+    loaded = sharding.load_prepared
 
     def planted(place, *, whole=False):
         if not whole:  # a worker's
             np.save(place / "labels.npy", -np.load(place / "labels.npy"))
         return loaded(place, whole=whole)
 
-    monkeypatch.setattr(PreparedData, "load", planted)
+    monkeypatch.setattr(sharding, "load_prepared", planted)
     with pytest.raises(JobError, match=r"as on the driver.*another digest"):
         parley.run(job_of(tmp_path, "run.engine=ray"), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()

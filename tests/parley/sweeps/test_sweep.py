@@ -16,7 +16,8 @@ from parley.client.contract.assumptions import BATCH_INVARIANCE
 from parley.presentation.page_registry import write_page
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
-from parley.simulations.data.prepared_data import PreparedData, compute_data_key
+from parley.simulations.data.prepared_data import compute_data_key
+from parley.simulations.data.prepared_files import load_prepared
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps import cell_worker, sweep_runner
 from parley.sweeps.comparison_page import compare_runs, list_run_names
@@ -114,7 +115,7 @@ def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     job = sweep.cells[0].job
     prepare_data(job).save(tmp_path / "data")
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
-    ours, whole = build_experiment(job, PreparedData.load(tmp_path / "data")), load_experiment(job)
+    ours, whole = build_experiment(job, load_prepared(tmp_path / "data")), load_experiment(job)
     np.testing.assert_array_equal(ours.block.features, whole.block.features)
     np.testing.assert_array_equal(ours.test_labels, whole.test_labels)
     assert ours.federation == whole.federation

@@ -5,13 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.simulations.data.partitions import (
-    PartitionError,
+from parley.simulations.data.partitions import PartitionError, split_iid, split_test
+from parley.simulations.data.uneven_partitions import (
     split_by_column,
     split_by_sizes,
     split_dirichlet,
-    split_iid,
-    split_test,
 )
 
 PARTITIONS = {

@@ -14,8 +14,12 @@ from parley.planning.plan_job import plan
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data import experiment, row_cache
-from parley.simulations.data.experiment import load_experiment, prepare_data
-from parley.simulations.data.row_cache import get_cache_path, load_cached_data
+from parley.simulations.data.experiment import (
+    load_cached_data,
+    load_experiment,
+    prepare_data,
+)
+from parley.simulations.data.row_cache import get_cache_path
 from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
