@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parley.client.data.schema import Schema
+from parley.prediction.own_code import is_object_name
 from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest, build_run_request
-from parley.safe_io.plugin_table import PluginTable, load_attribute
-from parley.prediction.own_code import is_object_name
+from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder

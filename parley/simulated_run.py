@@ -14,7 +14,7 @@ from parley.simulations.data.experiment import build_experiment, load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
 if TYPE_CHECKING:
-    from parley.simulations.data.record_reading import InMemoryData
+    from parley.simulations.data.named_records import InMemoryData
 
 
 def run_in_process(job: Job | None, *, given: InMemoryData | None = None, **how: Any) -> RunResult:

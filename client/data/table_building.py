@@ -5,17 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.column_types import ArrayColumn
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import Array, MemoryTable
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table_formats import ReadRequest, TableFormat
+
+if TYPE_CHECKING:
+    from parley.client.data.data_sources import Array, MemoryTable
 
 BATCH_ROWS = 65536
 """Rows per batch of an .npz file or a table in memory."""

@@ -16,13 +16,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
-from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.registry import FEATURES
 from parley.safe_io.path_names import get_public_name
+
+if TYPE_CHECKING:
+    from parley.client.features.base import FeatureMap
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 

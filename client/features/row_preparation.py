@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,11 @@ from safetensors.numpy import load_file, save_file
 
 from parley.client.data.record_chunks import compute_byte_ranges
 from parley.client.data.schema import Schema
-from parley.client.data.sparse_rows import FeatureRows
-from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.models.row_quantization import prepare_rows
+
+if TYPE_CHECKING:
+    from parley.client.data.sparse_rows import FeatureRows
+    from parley.client.features.base import BoundFeatureMap, FeatureMap
 
 _MAX_CACHED_FILES: Final = 4
 """Maximum files in a folder; the least recently used goes first."""

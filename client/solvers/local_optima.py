@@ -38,7 +38,6 @@ from parley.client.solvers.newton import (
     PrimalSystem,
     solve_by_newton,
 )
-from parley.client.solvers.optimum_certificate import bound_gradient_norms, round_to_grid
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows
@@ -148,6 +147,8 @@ def solve_local_optima(
         gradient_tolerance: τ > 0, on each party's gradient norm, or `[B]` one for each.
         tilt: `[B, d]` a; with a loss of one output that is bounded everywhere.
     """
+    from parley.client.solvers.optimum_certificate import bound_gradient_norms, round_to_grid  # noqa: PLC0415 - a pooled optimum has no certificate
+
     targets = np.broadcast_to(np.asarray(gradient_tolerance, np.float64), block.parties)
     _check(model, block.features, lambda_, float(targets.min()))
     if tilt is not None and tilt.shape != (block.parties, model.dimension):

@@ -41,7 +41,7 @@ from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
-from parley.simulations.metrics.local_summary import build_local_summary
+from parley.simulations.metrics.process_summary import build_local_summary
 
 
 def run_simulation(

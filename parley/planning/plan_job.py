@@ -60,7 +60,8 @@ from parley.server.records.summary_builder import (
     bound_count_noise,
     compute_fraction_deviation,
 )
-from parley.simulations.data.public_shape import compute_width, get_public_shape
+from parley.simulations.data.job_features import compute_width
+from parley.simulations.data.public_shape import get_public_shape
 from parley.simulations.engine.sum_parameters import check_sum
 
 

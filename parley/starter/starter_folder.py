@@ -38,7 +38,7 @@ from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import BUNDLED
 from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.in_memory_data import adapt_job_to_memory
-from parley.simulations.data.record_reading import InMemoryData
+from parley.simulations.data.named_records import InMemoryData
 from parley.starter.starter_notebook import build_notebook, quote_text
 
 EXAMPLE = "breast-cancer"

@@ -16,7 +16,6 @@ from parley.client.data.class_labels import to_classes
 from parley.client.data.content_digest import get_row_digests
 from parley.client.data.records import Records
 from parley.client.data.schema import Schema, load_schema
-from parley.client.features.base import FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.row_preparation import build_prepared_rows, compute_features
 from parley.safe_io.plugin_table import load_attribute
@@ -25,6 +24,8 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_model
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
+from parley.simulations.data.data_key_checks import check_files, find_job_files
+from parley.simulations.data.job_features import build_feature_map
 from parley.simulations.data.memory_use import MIB, get_memory_limit_mib
 from parley.simulations.data.partitions import PARTITIONS, split_test
 from parley.simulations.data.prepared_data import (
@@ -33,18 +34,14 @@ from parley.simulations.data.prepared_data import (
     compute_file_digest,
     get_cache_folder,
 )
-from parley.simulations.data.public_shape import build_feature_map, check_files
-from parley.simulations.data.record_reading import (
-    InMemoryData,
-    find_job_files,
-    read_sources,
-    read_test,
-)
+from parley.simulations.data.record_reading import read_sources
 from parley.simulations.data.simulated_experiment import Experiment, StatisticExperiment
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows
+    from parley.client.features.base import FeatureMap
     from parley.client.features.mapped_rows import RawRows
+    from parley.simulations.data.named_records import InMemoryData
 
 FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
 """Environment variable: a folder in which simulations cache features; unset: no cache."""
@@ -116,7 +113,11 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
     raw = _compute_rows(
         asked, features, records, schema, f"{fingerprint} {job.data.records} {job.data.blocks}"
     )
-    held = read_test(job, classes) if job.data.test_source else None
+    held = None
+    if job.data.test_source:
+        from parley.simulations.data.named_records import read_test  # noqa: PLC0415 - few jobs name test records
+
+        held = read_test(job, classes)
     intercept = job.model.has_intercept
     if held is None:
         test_rows = _prepare_rows(raw, intercept=intercept, order=test)

@@ -24,7 +24,7 @@ from parley.server.jobs.job_file import MODEL_BY_LABEL_KEY, load_job
 from parley.server.jobs.parties_and_data import DataSection
 from parley.server.jobs.section_base import JobError
 from parley.server.jobs.unused_keys import check_unused_keys
-from parley.simulations.data.record_reading import InMemoryData
+from parley.simulations.data.named_records import InMemoryData
 
 
 def adapt_job_to_memory(job: Job, given: InMemoryData) -> Job:

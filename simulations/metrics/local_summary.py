@@ -1,15 +1,12 @@
 """Add to a run's summary what only a simulation may know.
 
-`build_dp_sgd_facts` accounts DP-SGD by party, for `dp_sgd` of `summary.json`. `build_local_summary`
-is for a run of real processes on one machine, with what only its launcher may know.
+`build_dp_sgd_facts` accounts DP-SGD by party, for `dp_sgd` of `summary.json`.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,15 +15,8 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
-from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
-from parley.server.planning.run_stages import (
-    RunStage,
-    compute_spent_before,
-    get_rounds_stage,
-)
 from parley.server.records.run_summary import DpSgdSummary, PartyAccount, RunSummary
-from parley.server.records.summary_builder import with_label_names
 from parley.simulations.data.heterogeneity_figures import describe_partition
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.evaluation import evaluate_predictions
@@ -172,47 +162,3 @@ def build_dp_sgd_facts(
         precision=str(getattr(model, "dtype", "float64")).removeprefix("torch."),
         device=str(getattr(model, "device", "cpu")),
     )
-
-
-def build_local_summary(
-    summary: RunSummary,
-    *,
-    job: Job,
-    experiment: Experiment,
-    model: Mapping[str, NDArray[np.float64]],
-    parties: list[Path],
-) -> RunSummary:
-    """Return the server's summary with the simulation's metrics.
-
-    Args:
-        parties: the parties' folders, by index.
-    """
-    job = job.resolve_auto(experiment.federation, experiment.data.classes)
-    _, stages = experiment.build_stages(job, run_id=summary.run_id)
-    rounds = get_rounds_stage(stages)
-    charged = [_count_charged_rounds(home, summary.run_id, rounds) for home in parties]
-    facts = build_dp_sgd_facts(
-        rounds.plan,
-        answered=np.array(charged),
-        records=experiment.block.sizes,
-        before=compute_spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
-        model=experiment.model,
-    )
-    summary = summary.with_fields(
-        evaluation=with_label_names(summary.evaluation, experiment.data.label_names)
-    )
-    experiment = experiment.bind_algorithm(rounds.algorithm(dict(model)))
-    return add_simulated_metrics(
-        summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts
-    )
-
-
-def _count_charged_rounds(home: Path, run_id: str, rounds: RunStage) -> int:
-    """Return the number of rounds of a run that a party's own ledger was charged for."""
-    path = home / "ledger.sqlite"
-    if not path.exists():
-        return 0
-    with Ledger.open(path, read_only=True) as ledger:
-        # A round has an entry for each of its guarantees.
-        charged = {recorded.entry.index for recorded in ledger.list_entries(run_id)}
-        return len(charged.intersection(rounds.numbers))

@@ -13,33 +13,22 @@ from typing import Any
 import numpy as np
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.data.schema import Schema
-from parley.client.features.feature_error import FeatureError
-from parley.privacy.accounting.rounding import format_exact
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import load_job
-from parley.server.jobs.section_base import JobError
 from parley.server.planning.command_line_settings import format_settings
-from parley.server.planning.job_planner import build_algorithm
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.statements.number_format import format_number
-from parley.simulations.data.public_shape import build_feature_map
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.noise_remedies import (
     ACCEPTABLE_LOSS,
-    MAX_EPSILON,
     describe_noise_remedy,
     list_noise_reductions,
 )
-from parley.simulations.metrics.tried_settings import is_accepted_here
+from parley.simulations.metrics.tried_settings import find_off_rule_keys, is_accepted_here
 
 _NEAR = 0.05
 """AUC difference below which two models rank about equally well."""
-
-_FOUND = 0.3
-"""Share of a rare label's records that a useful threshold finds."""
 
 _FEW = 100
 """Number of held-out records below which a metric is tested against chance."""
@@ -53,18 +42,6 @@ _SMALL = 5
 _MAX_REDUCTIONS = 4
 _HELD_OUT = "held-out records"
 
-_ROUNDS = "algorithm.rounds=auto"
-_AUTO_OF_NETWORKS = (
-    "sampling-rate",
-    "batch-size",
-    "local-epochs",
-    "local-steps",
-    "clip-norm",
-    "learning-rate",
-    "momentum",
-)
-_AUTO = ("rounds", "learning-rate", "momentum", "nesterov", "clip-norm", "average")
-
 
 def recommend_changes(
     summary: RunSummary, *, job: Job, experiment: Experiment
@@ -77,10 +54,11 @@ def recommend_changes(
     if few := _describe_too_few(found):
         return _join_sentences(wrong, few), _list_further_advice(summary, job, experiment)
     if wrong and twin is not None and not _is_noise_limited(found, twin, weighted=weighted):
+        from parley.simulations.metrics import learning_remedies  # noqa: PLC0415 - of few runs
+
         said = f"The non-private model is no better{_format_metrics(twin)}: noise is not the cause"
-        learned = _format_settings_hint(job, experiment) or _describe_curve_epsilon(job, experiment)
-        cures = [each for each in (learned, _describe_threshold(found)) if each]
-        return _join_sentences(wrong, said, *(cures or [_describe_schema_review(experiment)])), []
+        cures = learning_remedies.list_cures(job, experiment, found)
+        return _join_sentences(wrong, said, *cures), []
     unanswered = _list_class_weights(found, job, experiment)
     if not (wrong or lost):
         return "", unanswered
@@ -162,13 +140,17 @@ def _describe_remedy(
     summary: RunSummary, job: Job, experiment: Experiment, noise_loss: float
 ) -> str:
     """Describe what helps a model of no use if its baseline is of some."""
+    from parley.simulations.metrics import learning_remedies  # noqa: PLC0415 - of few runs
+
     found, twin = summary.judgement, summary.baseline_judgement
     both = isinstance(found, ClassifierMetrics) and isinstance(twin, ClassifierMetrics)
-    if both and _compute_auc_gap(found, twin) < _NEAR and (cure := _describe_threshold(found)):
+    ranks_near = both and _compute_auc_gap(found, twin) < _NEAR
+    if ranks_near and (cure := learning_remedies.describe_threshold(found)):
         return cure
     row = ALGORITHMS.get(summary.algorithm)
     # Changes without cost come before those that cost ε.
-    if job.model.learns == "network" and (cure := _format_settings_hint(job, experiment)):
+    hint = learning_remedies.format_settings_hint
+    if job.model.learns == "network" and (cure := hint(job, experiment)):
         return cure
     if row and row.remedy and is_accepted_here(job, experiment, row.remedy):
         return row.advice.format(remedy=f"`{format_settings(row.remedy)}`")
@@ -184,7 +166,7 @@ def _list_further_advice(summary: RunSummary, job: Job, experiment: Experiment) 
     found = [_describe_smallest_party(summary, job, experiment)]
     if ways:
         found.append(f"By the formulas of `parley plan` the noise would be smaller: {ways}.")
-    if (keys := _find_off_rule_keys(job, experiment)) and is_accepted_here(job, experiment, keys):
+    if (keys := find_off_rule_keys(job, experiment)) and is_accepted_here(job, experiment, keys):
         found.append(
             f"`parley run … {format_settings(keys)}` makes the steps that this budget pays for."
         )
@@ -261,139 +243,4 @@ def _compute_noise_loss(summary: RunSummary) -> float:
     return max(
         lost if lost > max(ACCEPTABLE_LOSS, math.sqrt(of * (1 - of) / count)) else 0.0
         for lost, of, count in kinds
-    )
-
-
-# What the model learns from.
-
-
-def _format_settings_hint(job: Job, experiment: Experiment) -> str:
-    """Return the command that learns from more; empty if the job does so already."""
-    hats = ["model.features=hats"] if _can_use_splines(job, experiment) else []
-    keys = hats + _find_off_rule_keys(job, experiment)
-    if not keys or not is_accepted_here(job, experiment, keys):
-        return ""
-    return f"Try {'this' if len(keys) == 1 else 'these'}: `parley run … {format_settings(keys)}`"
-
-
-def _find_off_rule_keys(job: Job, experiment: Experiment) -> list[str]:
-    """Return keys that leave the steps to the rule of public facts, if it clearly differs."""
-    autos = [f"algorithm.{key}=auto" for key in _AUTO]
-    if job.model.learns == "network":
-        autos = [_ROUNDS, *(f"dp-sgd.{key}=auto" for key in _AUTO_OF_NETWORKS)]
-    else:
-        autos.append("model.lambda=auto")
-    try:
-        asked = load_job(values=job.to_values(), overrides=autos)
-        ruled = asked.resolve_auto(experiment.federation, experiment.data.classes)
-    except JobError:
-        return []
-    if job.model.learns == "network":
-        pairs = list(
-            zip(
-                _compute_step_length(job, experiment),
-                _compute_step_length(ruled, experiment),
-                strict=True,
-            )
-        )
-        own, other = job.to_values(), ruled.to_values()
-        differ = [key for key in autos[1:] if _get_value(own, key) != _get_value(other, key)]
-        # Rounds and steps together determine the path.
-        found = [_ROUNDS, *differ]
-    elif getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
-        return []  # There is no rule for it.
-    else:
-        pairs = [(job.rounds, ruled.rounds)]
-        pairs.append((job.model.regularisation, ruled.model.regularisation))
-        found = [_ROUNDS]
-    return found if any(max(a, b) > 2 * min(a, b) for a, b in pairs) else []
-
-
-def _get_value(values: dict[str, dict[str, Any]], key: str) -> Any:
-    section, name = key.removesuffix("=auto").split(".")
-    return values[section][name]
-
-
-def _compute_step_length(job: Job, experiment: Experiment) -> tuple[float, float]:
-    """Return the path length of a network's steps, and q."""
-    algorithm: Any = build_algorithm(job, experiment.model, experiment.federation)
-    training = algorithm.training
-    length = training.max_step / (1 - training.momentum)
-    return length * training.steps * job.rounds, training.sampling_rate
-
-
-def _can_use_splines(job: Job, experiment: Experiment) -> bool:
-    """Return whether the job has no feature map, and linear splines would give it more columns."""
-    if job.model.feature_map:
-        return False
-    schema = Schema.from_toml(experiment.data.schema)
-    try:
-        hats = build_feature_map(
-            load_job(values=job.to_values(), overrides=["model.features=hats"])
-        )
-        wider = hats is not None and hats.bind(schema).width > schema.dimension
-        return wider and _is_spline_chosen(job, experiment) is not False
-    except (FeatureError, JobError):
-        return False  # It takes no map, or has no such columns.
-
-
-def _is_spline_chosen(job: Job, experiment: Experiment, *keys: str) -> bool | None:
-    """Return whether the rule takes linear splines with other keys; None without a rule."""
-    autos = ("model.features=auto", _ROUNDS, "algorithm.learning-rate=auto")
-    try:
-        asked = load_job(values=job.to_values(), overrides=[*autos, *keys])
-        ruled = asked.resolve_auto(experiment.federation, experiment.data.classes)
-    except JobError:
-        return None
-    if getattr(ruled.algorithm, "learning_rate", "auto") == "auto":
-        return None
-    return bool(ruled.model.feature_map)
-
-
-def _describe_curve_epsilon(job: Job, experiment: Experiment) -> str:
-    """Describe from which ε on the rule learns curves, if the job's ε is too small."""
-    if job.model.is_mapped or _is_spline_chosen(job, experiment) is not False:
-        return ""
-    epsilon = job.privacy.epsilon
-    while 2 * epsilon <= MAX_EPSILON:
-        epsilon *= 2
-        key = f"privacy.epsilon={format_exact(epsilon)}"
-        if _is_spline_chosen(job, experiment, key) and is_accepted_here(job, experiment, [key]):
-            return (
-                "This little signal is learned from columns as they are. Curves (hats) begin to "
-                f"pay with `parley run … --set {key}`"
-            )
-    return ""
-
-
-def _describe_schema_review(experiment: Experiment) -> str:
-    """Describe what to review in the schema if no other cause is left."""
-    schema = Schema.from_toml(experiment.data.schema)
-    unread = [name for name in schema.columns if name not in schema.used]
-    left = f" and columns that it ignores ({', '.join(map(repr, unread[:5]))})" if unread else ""
-    return (
-        "These columns, as the schema reads them, do not predict the label: look in the schema "
-        f"for ranges far wider than the values{left}"
-    )
-
-
-def _describe_threshold(evaluation: ClassifierMetrics | RegressionMetrics | None) -> str:
-    """Describe a threshold that predicts at least as many positives as there are."""
-    if (
-        not isinstance(evaluation, ClassifierMetrics)
-        or not evaluation.thresholds
-        or (evaluation.auc or 0) < MIN_USEFUL_AUC
-    ):
-        return ""
-    share = sum(evaluation.confusion[1]) / evaluation.records
-    useful = [row for row in evaluation.thresholds if row.recall]
-    if not useful:
-        return ""
-    useful = [row for row in useful if (row.recall or 0) >= _FOUND] or useful
-    best = min(useful, key=lambda row: abs(row.positive - share))
-    return (
-        f"It does rank (AUC {format_number(evaluation.auc, 3)}): `parley predict RUN ROWS "
-        f"--threshold {best.least:g}` predicts {evaluation.labels[1]!r} for "
-        f"{format_number(best.positive, 3)} of them, with precision "
-        f"{format_number(best.precision, 3)} and recall {format_number(best.recall, 3)}"
     )

@@ -12,8 +12,8 @@ from parley.server.statements.model_shortcoming import find_shortcoming
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.metrics.evaluation import evaluate_classifier, evaluate_targets
+from parley.simulations.metrics.learning_remedies import describe_threshold
 from parley.simulations.metrics.recommendations import (
-    _describe_threshold,
     _describe_too_few,
     _is_noise_limited,
     _list_class_weights,
@@ -231,7 +231,7 @@ def test_a_rare_label_that_noise_hides_is_its_matter_and_no_threshold_that_finds
     assert len(twin.predicted_labels) == 1
     assert _is_noise_limited(found, twin, weighted=False)
     assert not _is_noise_limited(twin, twin, weighted=False)
-    named = float(_describe_threshold(found).split("--threshold ")[1].split("`")[0])
+    named = float(describe_threshold(found).split("--threshold ")[1].split("`")[0])
     assert (hidden[-3:] >= named).any()
 
 
