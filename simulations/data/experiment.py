@@ -311,7 +311,10 @@ def _split(
     least = 1 if job.parties.min_records == "auto" else job.parties.min_records
     if job.privacy.has_private_sizes:
         least = 1  # The public number bounds no party's size.
-    options = {"dirichlet": {"alpha": data.dirichlet_alpha}, "sizes": {"sizes": data.sizes}}
+    options: dict[str, dict[str, Any]] = {
+        "dirichlet": {"alpha": data.dirichlet_alpha},
+        "sizes": {"sizes": data.sizes},
+    }
     by = {"column": records.groups, "dirichlet": records.labels}.get(data.partition)
     values, more = rows if by is None else by[rows], options.get(data.partition, {})
     parties = PARTITIONS[data.partition](values, count, rng, min_records=least, **more)
