@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from parley.logistic_regression import LogisticRegression as LogisticRegression
     from parley.planning.plan_job import plan as plan
     from parley.prediction.model_loading import load_model as load_model
-    from parley.run_job import run as run
+    from parley.run_api import run as run
     from parley.server.jobs.job import Job as Job
     from parley.server.jobs.job_file import load_job as load_job
     from parley.sweeps.sweep_api import sweep as sweep
@@ -53,7 +53,7 @@ _HOMES = {
     "load_job": "parley.server.jobs.job_file",
     "load_model": "parley.prediction.model_loading",
     "plan": "parley.planning.plan_job",
-    "run": "parley.run_job",
+    "run": "parley.run_api",
     "run_sweep": "parley.sweeps.sweep_runner",
     "sweep": "parley.sweeps.sweep_api",
 }

@@ -89,7 +89,7 @@ class LogisticRegression:
         from sklearn.utils.multiclass import check_classification_targets  # noqa: PLC0415 - start-up: an optional interface (0.5 s)
         from sklearn.utils.validation import validate_data  # noqa: PLC0415 - start-up: likewise
 
-        from parley.run_job import run  # noqa: PLC0415 - start-up: likewise
+        from parley.run_api import run  # noqa: PLC0415 - start-up: likewise
 
         X, y = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(y)

@@ -72,11 +72,6 @@ def sum_contents(parts: Sequence[ContentDigest]) -> ContentDigest | None:
     )
 
 
-def get_row_digests(contents: ContentDigest | None) -> NDArray[np.uint64]:
-    """Return `[K, 3]` the rows' digests; empty if the contents are unknown."""
-    return np.empty((0, 3), np.uint64) if contents is None else contents.digests
-
-
 def digest_rows(rows: NDArray[Any], labels: NDArray[Any]) -> ContentDigest:
     """Return the contents of `[N, p]` prepared rows and their `[N]` labels."""
     return digest_columns(

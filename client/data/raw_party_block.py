@@ -51,7 +51,7 @@ from parley.client.data.column_types import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.content_digest import ContentDigest, get_row_digests, sum_contents
+from parley.client.data.content_digest import ContentDigest, sum_contents
 from parley.client.data.data_sources import Source, SqlQuery
 from parley.client.data.party_block import PartyRecords
 from parley.client.data.raw_table import RawTable
@@ -227,7 +227,8 @@ class RawPartyBlock(PartyRecords):
     @property
     def row_digests(self) -> NDArray[np.uint64]:
         """`[K, 3]` digests by which a ledger recognises its records and its persons."""
-        rows = get_row_digests(self.contents)
+        contents = self.contents
+        rows = np.empty((0, 3), np.uint64) if contents is None else contents.digests
         if self.owners is None:
             return rows
         persons = np.unique(self.owners).view("<u8").reshape(-1, 2)

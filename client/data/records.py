@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 
 from parley.client.data.cell_parsing import read_feature_cells, read_group_texts, select_labelled
 from parley.client.data.column_types import CategoricalColumn
-from parley.client.data.content_digest import ContentDigest
 from parley.client.data.data_error import DataError
 from parley.client.data.label_readers import LABEL_READERS
 from parley.client.data.raw_table import RawTable
@@ -34,6 +33,7 @@ from parley.client.data.schema import FeatureColumn, Schema, check_label
 from parley.client.data.table_building import build_table
 
 if TYPE_CHECKING:
+    from parley.client.data.content_digest import ContentDigest
     from parley.client.data.sparse_rows import FeatureRows, RowStorage
 
 _CHUNK_ROWS = 4096
@@ -74,6 +74,11 @@ class Records:
 
     def __len__(self) -> int:
         return int(self.features.shape[0])
+
+    @property
+    def row_digests(self) -> NDArray[np.uint64]:
+        """`[K, 3]` the digests of the rows that were read; empty if they are unknown."""
+        return np.empty((0, 3), np.uint64) if self.contents is None else self.contents.digests
 
     def take(self, rows: NDArray[np.integer[Any]]) -> Records:
         """Return the records of the chosen rows, in the order given. `clamped` covers all rows."""

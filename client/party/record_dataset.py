@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.party_messages import Reason
-from parley.client.data.content_digest import get_row_digests
 from parley.client.data.data_sources import get_source_name
 from parley.client.data.label_readers import LABEL_READERS
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, load_public_schema
 from parley.client.features.base import BoundFeatureMap, FeatureMap
+from parley.client.features.feature_cache import compute_features
 from parley.client.features.feature_error import FeatureError
-from parley.client.features.row_preparation import build_prepared_rows, compute_features
+from parley.client.features.row_preparation import build_prepared_rows
 from parley.client.party.data_refusals import check_size, decline_data_errors
 from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
 
@@ -51,7 +51,7 @@ def load_record_dataset(request: DatasetRequest) -> LoadedDataset:
         fingerprint=fingerprint,
         schema=schema.digest,
         contents=contents,
-        row_digests=get_row_digests(records.contents),
+        row_digests=records.row_digests,
         map="" if request.features is None else request.features.digest,
         blocks=request.blocks,
         most_records=dataset.private_size_bound,

@@ -29,14 +29,13 @@ from parley.presentation.document import (
     build_section,
     drop_empty,
 )
+from parley.presentation.interval_plots import plot_interval_rows, plot_interval_steps
 from parley.presentation.page_registry import write_page
 from parley.presentation.plots import Curve as Line
 from parley.presentation.plots import (
     Palette,
     draw_figure,
     plot_curves,
-    plot_interval_rows,
-    plot_interval_steps,
 )
 from parley.presentation.vega_lite import Spec
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up

@@ -23,7 +23,8 @@ from parley.command_options import AsJson, ModelPath, OwnModels, Verbose
 from parley.prediction.estimator import Estimator
 from parley.prediction.model_loading import load_model
 from parley.prediction.row_format import adapt_format
-from parley.prediction.shape_functions import compute_shapes, format_overview, format_shape
+from parley.prediction.shape_functions import compute_shapes
+from parley.prediction.shape_text import format_overview, format_shape
 from parley.presentation.short_model import list_model_lines
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.csv_writing import escape_formulas

@@ -11,15 +11,13 @@ a point, s is the noise's standard deviation in each coordinate of a round's ave
 the algorithm's (`parley.client.algorithms.compute_noise_gain`). k = 1.96 for Gaussian noise, and
 2.98 for all other distributions here, whose densities fall on both sides of 0 (Vysochanskij &
 Petunin 1980). The band does not cover the variation between samples of records.
-
-This module also formats the shapes as text: a spark line per column, or the table of one column.
 """
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -230,54 +228,6 @@ def _compute_deviation(model: FittedModel, summary: RunSummary | None) -> float 
     return times * gain * noise.expected_norm / math.sqrt(summary.dimension)
 
 
-_SPARK_LEVELS = "▁▂▃▄▅▆▇█"
-_MAX_COLUMNS = 30
-"""Maximum number of listed columns."""
-
-
-def format_overview(shapes: ShapeFunctions) -> Iterator[str]:
-    """Yield a line per column, the widest first."""
-    yield f"columns       by their contribution to {shapes.of}; {format_length(shapes)}"
-    banded = shapes.columns[0].band is not None
-    yield "              " + (
-        "± upper bound on the effect of noise alone, 95 %; · not more than that"
-        if banded
-        else NO_BAND
-    )
-    shown = shapes.columns[:_MAX_COLUMNS]
-    wide = min(max(len(each.name) for each in shown), 30)
-    for each in shown:
-        of = each.steepest[0]
-        mark = "·" if each.within_noise else " "
-        noise = f"  ± {format_number(max(each.band), 2)}" if each.band else ""
-        label = f"  ({of})" if len(each.curves) > 1 else ""
-        yield (
-            f"{mark} {each.name[:30]:<{wide}}  {format_sparkline(each.curves[of]):<12}  "
-            f"{_format_extremes(each, each.curves[of])}{noise}{label}"
-        )
-    if left := len(shapes.columns) - len(shown):
-        yield f"  and {left} more; for all, use --json"
-    yield "  for one in full, use --column NAME"
-
-
-def format_shape(shapes: ShapeFunctions) -> Iterator[str]:
-    """Yield the lines of one column's points, steps or bars, with every curve."""
-    (shape,) = shapes.columns
-    yield f"{shape.name}: its contribution to {shapes.of}; {format_length(shapes)}"
-    labels = list(shape.curves)
-    rows = [["", *labels, *(["± noise, 95 %"] if shape.band else [])]]
-    for at, place in enumerate(list_positions(shape)):
-        rows.append([place, *(format_number(shape.curves[of][at]) for of in labels)])
-        if shape.band:
-            rows[-1].append(format_number(shape.band[at], 2))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for first, *others in rows:
-        cells = (f"{cell:>{width}}" for cell, width in zip(others, widths[1:], strict=True))
-        yield f"{first:<{widths[0]}}  {'  '.join(cells)}"
-    if shape.band is None:
-        yield NO_BAND
-
-
 def list_positions(shape: ShapeFunction) -> Sequence[str]:
     """Return the text of each point, step or bar of a shape."""
     if shape.drawn == "line":
@@ -297,28 +247,4 @@ def format_length(shapes: ShapeFunctions) -> str:
     return (
         f"in a row of length {format_number(shapes.row_length)} before scaling (in a longer row "
         "every column counts less)"
-    )
-
-
-def format_sparkline(values: Sequence[float]) -> str:
-    """Return at most twelve of the values as blocks of eight heights.
-
-    >>> format_sparkline((-1, 0, 1))
-    '▁▅█'
-    """
-    step = max((len(values) - 1) / 11, 1)
-    chosen = [values[round(at * step)] for at in range(min(len(values), 12))]
-    low, high = min(chosen), max(chosen)
-    if not high > low:
-        return _SPARK_LEVELS[0] * len(chosen)
-    return "".join(_SPARK_LEVELS[min(int((each - low) / (high - low) * 8), 7)] for each in chosen)
-
-
-def _format_extremes(shape: ShapeFunction, curve: Sequence[float]) -> str:
-    """Describe where a curve is lowest and highest."""
-    named = list_positions(shape)
-    low, high = min(curve), max(curve)
-    return (
-        f"{format_number(low, 2)} at {named[curve.index(low)]}, "
-        f"{format_number(high, 2)} at {named[curve.index(high)]}"
     )

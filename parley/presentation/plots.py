@@ -184,7 +184,8 @@ def plot_bars(layers: Sequence[Bars], *, x_title: str, y_title: str) -> Spec:
     return build_layer(values, "rect", encoding)
 
 
-def _name_values(rows: Sequence[tuple[Any, ...]], *names: str) -> list[Spec]:
+def name_values(rows: Sequence[tuple[Any, ...]], *names: str) -> list[Spec]:
+    """Return the rows as records with these fields."""
     return [dict(zip(names, row, strict=True)) for row in rows]
 
 
@@ -192,7 +193,7 @@ def plot_ranking(rows: Sequence[tuple[str, float, str, Palette]]) -> Spec:
     """Plot horizontal bars from zero, one per row ``(name, value, value as text, colour)``, in
     order.
     """
-    values = _name_values(rows, "name", "value", "text", "c")
+    values = name_values(rows, "name", "value", "text", "c")
     axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
     widest = max(value for _, value, _, _ in rows) * 1.22 or 1
     x = build_quantitative("value", axis=None, scale={"domain": [0, widest]})
@@ -228,7 +229,7 @@ def plot_ranges(
     """Plot a row per ``(name, low, lower, middle, upper, high)``: a thin bar, a thick bar, a
     tick.
     """
-    values = _name_values(rows, "name", "low", "lower", "middle", "upper", "high")
+    values = name_values(rows, "name", "low", "lower", "middle", "upper", "high")
     axis = {"title": x_title, "format": "%", "tickCount": 6}
     y = build_nominal("name", sort=None, title=y_title)
     low, lower, middle = (
@@ -316,39 +317,3 @@ def _format_inline_svg(svg: str, title: str, description: str) -> Markup:
         f'{html.escape(description)}"><title>{html.escape(title)}</title>'
         f"<desc>{html.escape(description)}</desc>{body}</svg>"
     )
-
-
-def plot_interval_rows(rows: Sequence[tuple[str, float, float, float]], *, from_zero: bool) -> Spec:
-    """Plot a row per `(name, low, value, high)`: a bar over the interval, a tick at the value."""
-    values = _name_values(rows, "name", "low", "value", "high")
-    axis = {"grid": False, "labelLimit": 190, "labelColor": Palette.INK}
-    y = build_nominal("name", sort=None, title=None, axis=axis)
-    along = {"axis": {"title": "", "tickCount": 5}, "scale": {"zero": from_zero}}
-    bar = {"x": build_quantitative("low", **along), "x2": build_bar_end("high"), "y": y}
-    tick = {"x": build_quantitative("value", **along), "y": y}
-    drawn = [
-        build_layer(values, "bar", bar, height=6, color=Palette.QUIET),
-        build_layer(values, "tick", tick, color=Palette.ACCENT, thickness=3, size=14),
-    ]
-    return {"layer": drawn, "height": 56 + 24 * len(rows)}
-
-
-def plot_interval_steps(
-    rows: Sequence[tuple[float, float, float, float, float]], *, x_title: str
-) -> Spec:
-    """Plot a step per `(start, end, low, value, high)`: a block over the interval, a line at the
-    value.
-    """
-    values = _name_values(rows, "a", "b", "low", "value", "high")
-    axis = {"title": x_title, "grid": False, "tickCount": 6}
-    ends = {"domain": [rows[0][0], rows[-1][1]], "nice": False}
-    x = {"x": build_quantitative("a", axis=axis, scale=ends), "x2": build_bar_end("b")}
-    low, value = (
-        build_quantitative(each, title=None, axis={"tickCount": 5}) for each in ("low", "value")
-    )
-    block = {**x, "y": low, "y2": build_bar_end("high")}
-    drawn = [
-        build_layer(values, "rect", block, color=Palette.QUIET, fillOpacity=0.55),
-        build_layer(values, "rule", {**x, "y": value}, color=Palette.ACCENT, strokeWidth=2),
-    ]
-    return {"layer": drawn}

@@ -20,6 +20,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_result import RunResult
+from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.server.statements import guarantee_text
 
 ARTEFACTS = ("report.html", "summary.json", "job.toml", "model.safetensors", "schema.toml")
@@ -48,10 +49,13 @@ TRACKERS = PluginTable[Callable[[str], Tracker]](
 """Trackers by the name before the colon of `--track`."""
 
 
-def open_trackers(specs: Sequence[str]) -> list[TrackingObserver]:
-    """Open the trackers that `--track NAME:PLACE` names."""
+def open_trackers(specs: Sequence[TrackingObserver | str]) -> list[TrackingObserver]:
+    """Open the trackers that `--track NAME:PLACE` names; those that are open stay as they are."""
     made = []
     for place in specs:
+        if not isinstance(place, str):
+            made.append(place)
+            continue
         name, _, where = place.partition(":")
         if name not in TRACKERS or not where:
             raise JobError(
@@ -91,7 +95,6 @@ class TrackingObserver:
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Report the job's keys."""
-        del plan, done
         self._try(lambda: self._tracker.begin(folder.name, dict(_list_parameters(job))))
 
     def round_done(self, line: RoundLine) -> None:
@@ -126,6 +129,33 @@ class TrackingObserver:
                 f"{self._place} did not answer ({type(error).__name__}: {_hide_secrets(said)}). "
                 "The run continues without tracking; its folder has everything."
             )
+
+
+class ObserverGroup:
+    """Observers that are called one after another."""
+
+    def __init__(self, observer: Observer | None, trackers: Sequence[Observer]) -> None:
+        self._observers = [*([] if observer is None else [observer]), *trackers]
+
+    def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
+        """Pass it to each observer."""
+        for each in self._observers:
+            each.started(job, plan, folder, done)
+
+    def stage(self, name: str) -> None:
+        """Pass it to each that takes it."""
+        for each in self._observers:
+            tell_stage(each, name)
+
+    def reading(self, source: str, rows: int) -> None:
+        """Pass it to each that takes it."""
+        for each in self._observers:
+            tell_rows(each, source, rows)
+
+    def round_done(self, line: RoundLine) -> None:
+        """Pass it to each observer."""
+        for each in self._observers:
+            each.round_done(line)
 
 
 def _list_parameters(job: Job) -> Iterator[tuple[str, str]]:

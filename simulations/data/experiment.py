@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.class_labels import to_classes
-from parley.client.data.content_digest import get_row_digests
 from parley.client.data.records import Records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.feature_error import FeatureError
-from parley.client.features.row_preparation import build_prepared_rows, compute_features
+from parley.client.features.row_preparation import build_prepared_rows
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
@@ -135,7 +134,7 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
         classes=classes,
         fingerprint=fingerprint,
         contents=contents,
-        row_digests=get_row_digests(records.contents),
+        row_digests=records.row_digests,
         schema=schema.to_toml(),
         label_names=schema.label.list_names(job.label_kind(classes)),
         party_names=_find_party_names(job, records, in_memory=given is not None),
@@ -270,6 +269,8 @@ def _compute_rows(
                 return mapped
         if features is None:
             return schema.scale_rows(np.asarray(cells, np.float64))
+        from parley.client.features.feature_cache import compute_features  # noqa: PLC0415 - only with a map
+
         return compute_features(features, schema, cells, fingerprint=fingerprint, folder=folder)
     except FeatureError as error:
         raise JobError(str(error)) from error

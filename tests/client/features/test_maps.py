@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 from parley.client.data.records import encode_features
 from parley.client.data.schema import Schema
 from parley.client.data.table_building import build_table
+from parley.client.features.feature_cache import load_or_compute
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.map_building import build_map
 from parley.client.features.own_feature_map import find_local_code
 from parley.client.features.registry import FEATURES
-from parley.client.features.row_preparation import load_or_compute
 
 IMAGES = Schema.from_toml(
     """

@@ -337,7 +337,7 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
     }
     parts = {key: {} for key in ("training", "server", "attendance", "settings")}
     task = {"kind": "fedavg", "network": network, **parts}
-    with pytest.raises(ModelFileError, match="policy lists in models"):
+    with pytest.raises(ModelFileError, match="Name it: --own-model"):
         load_model(_rewritten(folder, tmp_path / "m.safetensors", {"task": task}))
     assert not marker.exists()
 

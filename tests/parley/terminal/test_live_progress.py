@@ -13,7 +13,7 @@ from rich.console import Console
 
 from parley import command_table
 from parley.notebook_display import NotebookDisplay
-from parley.run_job import run
+from parley.run_api import run
 from parley.server.jobs.job_file import load_job
 from parley.terminal.heartbeat import Heartbeat, say_working
 from parley.terminal.live_progress import RunDisplay
