@@ -27,9 +27,9 @@ from kept_lines import lines_of, measured
 from parley.client.data.party_block import PartyBlock
 from parley.client.features.image_scattering import ScatteringTransform
 from parley.client.models.integer_gradients import compute_gradients
-from parley.client.models.linear_losses import SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
+from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.server.jobs.job_file import load_job
 from parley.simulations.engine.fast_engine import simulate
 

@@ -97,6 +97,7 @@ _ROWS = (
 _LINEAR = (
     *_ROWS,
     *("client.models.linear_models", "client.models.loss_base", "client.models.linear_losses"),
+    *("client.models.softmax_loss", "client.models.squared_loss", "client.models.huber_svm"),
     *("client.models.own_losses", "client.models.class_weights"),
     *("client.models.integer_gradients", "client.models.exact_math"),
 )

@@ -8,9 +8,9 @@ from parley.safe_io.plugin_table import PluginTable
 LOSSES = PluginTable[type[Loss]](
     {
         "logistic": "parley.client.models.linear_losses:LogisticLoss",
-        "softmax": "parley.client.models.linear_losses:SoftmaxLoss",
-        "ridge": "parley.client.models.linear_losses:SquaredLoss",
-        "huber-svm": "parley.client.models.linear_losses:HuberSVM",
+        "softmax": "parley.client.models.softmax_loss:SoftmaxLoss",
+        "ridge": "parley.client.models.squared_loss:SquaredLoss",
+        "huber-svm": "parley.client.models.huber_svm:HuberSVM",
         "own-loss": "parley.client.models.own_losses:TabledSignLoss",
         "own-residual-loss": "parley.client.models.own_losses:TabledResidualLoss",
     }

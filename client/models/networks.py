@@ -39,7 +39,6 @@ from parley.client.models.layers import (
     check_repeatable,
     turn_off_dropout,
 )
-from parley.client.models.linear_losses import softmax
 from parley.client.models.linear_serialization import MAX_PARAMETER
 from parley.client.models.memory_trim import release_start_pages
 from parley.client.models.own_code import describe_failure, load_function
@@ -51,6 +50,7 @@ from parley.client.models.record_losses import (
     get_own_losses,
 )
 from parley.client.models.recurrent_layers import unroll_recurrent_layers
+from parley.client.models.softmax_loss import softmax
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.path_names import compute_own_file_digest
 

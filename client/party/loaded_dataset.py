@@ -14,8 +14,8 @@ from parley.client.contract.party_messages import Declined, Reason
 from parley.client.data.class_labels import to_classes
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
-from parley.client.models.linear_losses import SoftmaxLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.privacy.ledger.block_composition import Blocks
 from parley.safe_io.plugin_table import load_attribute
 

@@ -6,7 +6,6 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from parley.client.models import linear_losses
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
 from parley.safe_io.path_names import get_public_name
@@ -93,7 +92,9 @@ class LogisticSection(LinearSection, LabelledModelSection):
 
     def build_loss(self, _: int) -> Loss:
         """Build the loss for labels −1 and +1."""
-        return linear_losses.LogisticLoss()
+        from parley.client.models.linear_losses import LogisticLoss  # noqa: PLC0415 - only for its own kind of model
+
+        return LogisticLoss()
 
 
 class SoftmaxSection(LinearSection, LabelledModelSection):
@@ -104,7 +105,9 @@ class SoftmaxSection(LinearSection, LabelledModelSection):
 
     def build_loss(self, classes: int) -> Loss:
         """Build the loss for K classes."""
-        return linear_losses.SoftmaxLoss(classes=classes)
+        from parley.client.models.softmax_loss import SoftmaxLoss  # noqa: PLC0415 - only for its own kind of model
+
+        return SoftmaxLoss(classes=classes)
 
 
 class RidgeSection(LinearSection):
@@ -126,9 +129,9 @@ class RidgeSection(LinearSection):
 
     def build_loss(self, _: int) -> Loss:
         """Build the loss for targets."""
-        return linear_losses.SquaredLoss(
-            radius=replace_auto(self.radius, 1.0), label_bound=self.label_bound
-        )
+        from parley.client.models.squared_loss import SquaredLoss  # noqa: PLC0415 - only for its own kind of model
+
+        return SquaredLoss(radius=replace_auto(self.radius, 1.0), label_bound=self.label_bound)
 
 
 class HuberSvmSection(LinearSection, LabelledModelSection):
@@ -141,4 +144,6 @@ class HuberSvmSection(LinearSection, LabelledModelSection):
 
     def build_loss(self, _: int) -> Loss:
         """Build the loss for labels −1 and +1."""
-        return linear_losses.HuberSVM(width=self.huber_width)
+        from parley.client.models.huber_svm import HuberSVM  # noqa: PLC0415 - only for its own kind of model
+
+        return HuberSVM(width=self.huber_width)

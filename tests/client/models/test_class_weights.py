@@ -12,13 +12,16 @@ from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.client.dp_sgd.torch_clipping import compute_clipped_sum, compute_plain_sum
 from parley.client.models.class_weights import ClassWeightedLoss
+from parley.client.models.huber_svm import HuberSVM
 from parley.client.models.integer_gradients import compute_gradients
 from parley.client.models.layers import NetworkError
-from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss, SquaredLoss
+from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import RecordLosses
 from parley.client.models.row_quantization import prepare_rows
+from parley.client.models.softmax_loss import SoftmaxLoss
+from parley.client.models.squared_loss import SquaredLoss
 from parley.client.solvers.local_optima import solve_local_optima
 
 LOSSES = {

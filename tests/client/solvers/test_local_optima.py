@@ -15,9 +15,12 @@ from parley.client.algorithms.output_perturbation import (
     MIN_WIDTH,
 )
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.linear_losses import HuberSVM, LogisticLoss, SoftmaxLoss, SquaredLoss
+from parley.client.models.huber_svm import HuberSVM
+from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
+from parley.client.models.softmax_loss import SoftmaxLoss
+from parley.client.models.squared_loss import SquaredLoss
 from parley.client.solvers import local_optima as solvers
 from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
 from parley.client.solvers.newton import ConjugateGradients, DualSystem, PrimalSystem

@@ -7,8 +7,9 @@ from parley.client.data import sparse_rows
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.sparse_rows import SparseRows
 from parley.client.models.integer_gradients import compute_gradients
-from parley.client.models.linear_losses import LogisticLoss, SoftmaxLoss
+from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.solvers import pooled_newton
 from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
 from parley.server.jobs.job_file import load_job
