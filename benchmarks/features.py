@@ -1,6 +1,6 @@
 """Measure MNIST's accuracy with scattering coefficients, and the CPU time that they take.
 
-    PARLEY_FEATURE_CACHE=FOLDER python benchmarks/features.py accuracy mnist.npz --seeds 5
+    python benchmarks/features.py accuracy mnist.npz --seeds 5
     python benchmarks/features.py table
     python benchmarks/features.py seconds mnist.npz
 

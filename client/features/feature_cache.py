@@ -29,11 +29,9 @@ def compute_feature_key(*parts: str) -> str:
 
 
 def load_or_compute(
-    folder: Path | None, key: str, compute: Callable[[], NDArray[np.float32]]
+    folder: Path, key: str, compute: Callable[[], NDArray[np.float32]]
 ) -> NDArray[np.float32]:
     """Return `[N, q]` stored under `key` in a folder; otherwise compute and store them."""
-    if folder is None:
-        return compute()
     file = folder / f"{key}.safetensors"
     try:
         kept = load_file(file)["features"]
@@ -63,8 +61,8 @@ def compute_features(
     cells: FeatureRows,
     *,
     fingerprint: str,
-    folder: Path | None = None,
-    check: Callable[[BoundFeatureMap], None] = lambda made: None,
+    folder: Path,
+    check: Callable[[BoundFeatureMap], None],
 ) -> NDArray[np.float32]:
     """Compute `[N, q]` features of `[N, p]` cells, read by `schema.unscaled`.
 

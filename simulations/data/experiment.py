@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
     from parley.client.features.mapped_rows import RawRows
     from parley.simulations.data.named_records import InMemoryData
 
-FEATURE_CACHE = "PARLEY_FEATURE_CACHE"
-"""Environment variable: a folder in which simulations cache features; unset: no cache."""
-
 _MANY_ROWS = 1 << 12
 """Number of records from which on features are computed a piece at a time."""
 
@@ -64,7 +60,6 @@ def load_experiment(job: Job, given: InMemoryData | None = None) -> Experiment:
     if job.algorithm.data_reading:
         build: Any = load_attribute("parley.simulations.data.app_experiment:build_app_experiment")
         return cast(Experiment, build(job, given))
-    # Features are cached by their map's digest.
     if given is None:
         check_files(job)
     early = job.resolve_auto().model
@@ -109,9 +104,7 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
     sizes = np.array([len(own) for own in parties])
     job = job.resolve_auto(_build_federation(job, sizes, (), schema), classes)
     features = build_feature_map(job)
-    raw = _compute_rows(
-        asked, features, records, schema, f"{fingerprint} {job.data.records} {job.data.blocks}"
-    )
+    raw = _compute_rows(asked, features, records, schema)
     held = None
     if job.data.test_source:
         from parley.simulations.data.named_records import read_test  # noqa: PLC0415 - few jobs name test records
@@ -248,13 +241,10 @@ def _compute_fingerprint(job: Job) -> str:
 
 
 def _compute_rows(
-    job: Job, features: FeatureMap | None, records: Records, schema: Schema, fingerprint: str
+    job: Job, features: FeatureMap | None, records: Records, schema: Schema
 ) -> RawRows:
     """Return `[N, p]` the raw rows: cells, or features of the chosen map."""
     cells = records.features
-    place = os.environ.get(FEATURE_CACHE)
-    # A draw of some records is useless to another draw.
-    folder = Path(place) if place and not job.data.records else None
     try:
         if features is None:
             if not job.model.is_feature_map_open:
@@ -262,16 +252,14 @@ def _compute_rows(
             # If a rule might have chosen a map, rows are scaled only now.
             if isinstance(cells, np.ndarray):
                 return schema.scale_rows(np.asarray(cells, np.float64))
-        if job.model.learns == "linear" and folder is None and len(cells) >= _MANY_ROWS:
+        if job.model.learns == "linear" and len(cells) >= _MANY_ROWS:
             from parley.client.features.mapped_rows import map_when_read  # noqa: PLC0415 - most jobs have few records
 
             if (mapped := map_when_read(features, schema, cells)) is not None:
                 return mapped
         if features is None:
             return schema.scale_rows(np.asarray(cells, np.float64))
-        from parley.client.features.feature_cache import compute_features  # noqa: PLC0415 - only with a map
-
-        return compute_features(features, schema, cells, fingerprint=fingerprint, folder=folder)
+        return features.bind(schema).compute(cells)
     except FeatureError as error:
         raise JobError(str(error)) from error
 
@@ -293,7 +281,7 @@ def _prepare_rows(
 
 def _compute_test_rows(job: Job, features: FeatureMap | None, held_out: Records) -> RawRows:
     schema = load_schema(job.data.test_schema or job.data.data_schema)
-    return _compute_rows(job, features, held_out, schema, compute_file_digest(job.data.test_source))
+    return _compute_rows(job, features, held_out, schema)
 
 
 def _split(
