@@ -75,7 +75,7 @@ class MaskingParty:
         Args:
             identity: the party's Ed25519 private key, 32 bytes.
             nonce: the nonce that it committed to for this set-up; empty if the graph is complete.
-            state: from `MaskingState.from_bytes`, to resume after a restart.
+            state: from `state_encoding.decode_state`, to resume after a restart.
             work: shared between parties of one process (`pair_keys`).
         """
         policy.check(run)
@@ -111,9 +111,7 @@ class MaskingParty:
         return f"<Party {self.state.index}: {self.state.phase.name}>"
 
     def __reduce__(self) -> str:
-        raise TypeError(
-            "Expected MaskingState.to_bytes, got pickle, which would copy secrets unnoticed."
-        )
+        raise TypeError("Expected encode_state, got pickle, which would copy secrets unnoticed.")
 
     def advertise(self) -> bytes:
         """Return the signed public keys of the run (NEW → ADVERTISED).

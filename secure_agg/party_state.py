@@ -1,7 +1,7 @@
 """`MaskingState`: what a party must store between messages and process restarts.
 
-`to_bytes` and `from_bytes` carry it across a restart. The bytes contain the secrets of the run and
-of the open rounds: store them like a private key. They do not contain secrets of rounds that ended,
+`state_encoding` carries it across a restart as bytes. They contain the secrets of the run and of
+the open rounds: store them like a private key. They do not contain secrets of rounds that ended,
 and those cannot be derived from them: the pair secrets are ratcheted forward.
 
 Store the bytes *before* you send the message that goes with them, and keep only the newest. A party
@@ -113,24 +113,4 @@ class MaskingState:
         return f"<MaskingState of party {self.index}: {self.phase.name}, round {self.last_round}>"
 
     def __reduce__(self) -> str:
-        raise TypeError(
-            "Expected MaskingState.to_bytes, got pickle, which would copy secrets unnoticed."
-        )
-
-    def to_bytes(self) -> bytes:
-        """Return all fields as bytes, secrets included."""
-        from parley.secure_agg.state_encoding import encode_state  # noqa: PLC0415 - a simulation stores none
-
-        return encode_state(self)
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> MaskingState:
-        """Parse the bytes of `to_bytes`.
-
-        Raises:
-            LocalProtocolError: no such bytes; the message contains lengths only.
-            RemoteProtocolError: the parameters inside are invalid.
-        """
-        from parley.secure_agg.state_encoding import decode_state  # noqa: PLC0415 - a simulation stores none
-
-        return decode_state(data)
+        raise TypeError("Expected encode_state, got pickle, which would copy secrets unnoticed.")

@@ -24,7 +24,12 @@ def encode_state(state: MaskingState) -> bytes:
 
 
 def decode_state(data: bytes) -> MaskingState:
-    """Parse the bytes of `encode_state`. For the errors see `MaskingState.from_bytes`."""
+    """Parse the bytes of `encode_state`.
+
+    Raises:
+        LocalProtocolError: no such bytes; the message contains lengths only.
+        RemoteProtocolError: the parameters inside are invalid.
+    """
     reader = _StateReader(data)
     version = reader.read_number()
     if version != _VERSION:

@@ -63,7 +63,6 @@ from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.mask_graph import compute_nonce_commitment
 from parley.secure_agg.messages import Survivors, decode
 from parley.secure_agg.pairwise_party import MaskingParty
-from parley.secure_agg.party_state import MaskingState
 from parley.secure_agg.primitives import (
     AlgorithmMissing,
     Entropy,
@@ -71,6 +70,7 @@ from parley.secure_agg.primitives import (
     derive_signing_public_key,
 )
 from parley.secure_agg.protocol_parameters import ProtocolRequirements
+from parley.secure_agg.state_encoding import decode_state, encode_state
 
 
 def derive_records_secret(identity: bytes) -> bytes:
@@ -273,11 +273,11 @@ class PartyService:
             index=self.index,
             identity=self._identity,
             entropy=self._entropy,
-            state=MaskingState.from_bytes(joined.state),
+            state=decode_state(joined.state),
         )
 
     def _save_session(self, joined: JoinedSession, party: MaskingParty) -> None:
-        updated = replace(joined, state=party.state.to_bytes())
+        updated = replace(joined, state=encode_state(party.state))
         self._party_folder.save_session(joined.session, updated.to_file())
 
     def _run_step(
@@ -356,7 +356,7 @@ class PartyService:
                 if complaint:  # do not compute for a round whose masks would not cancel
                     self._save_session(joined, party)
                     return PublicResponse.build_ok(blobs=(complaint,))
-                joined = replace(joined, state=party.state.to_bytes())  # stored with the answer
+                joined = replace(joined, state=encode_state(party.state))  # stored with the answer
             agreement = joined.build_round_agreement(
                 parse_plan(frame.head["plan"]), message=message, state=blob
             )
