@@ -22,6 +22,7 @@ Overrides = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print every detail instead of a few lines.")
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
 ]

@@ -8,29 +8,24 @@ from typing import Annotated
 
 import typer
 
-from parley.command_options import ServerDir, Verbose
+from parley.command_options import AsJson, JobFile, Overrides, Quiet, ServerDir, Verbose
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import operator_client
-from parley.safe_io.json_writing import format_json
 from parley.terminal.deployment_status import watch_status as watch_it
-from parley.terminal.result_output import print_result
+from parley.terminal.result_output import end_command
 
 
 def submit(
-    job: Annotated[Path | None, typer.Argument(metavar="[JOB]", help="Job file (TOML).")] = None,
+    job: JobFile = None,
     to: Annotated[
         Path, typer.Option("--to", metavar="DIR", help="The server's folder, or an operator's.")
     ] = Path(),
-    sets: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a job's key.")
-    ] = None,
+    sets: Overrides = None,
     resume: Annotated[
         str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
     verbose: Verbose = False,
 ) -> None:
     """Run a job with the parties of a deployment, from the server's folder or an operator's.
@@ -41,13 +36,7 @@ def submit(
     result = operator_client.submit_job(
         job, to=to, sets=sets or [], resume=resume, quiet=quiet, verbose=verbose
     )
-    if as_json:
-        typer.echo(format_json(result.summary.to_json()))
-    else:
-        print_result(result, verbose=verbose)
-    ended = result.summary.status
-    if ended != "complete":
-        raise typer.Exit(3 if ended == "budget-exhausted" else 1)
+    end_command(result, as_json=as_json, verbose=verbose)
 
 
 def show_status(

@@ -20,7 +20,7 @@ from parley.analytics.remote_queries import query_server
 from parley.analytics.session import Session
 from parley.analytics.short_answers import list_answer_lines
 from parley.client.queries.base import QueryError
-from parley.command_options import Verbose
+from parley.command_options import AsJson, Verbose
 from parley.privacy.ledger.ledger_copy import copy_ledger
 from parley.safe_io.json_writing import format_json
 
@@ -69,9 +69,6 @@ Simultaneous = Annotated[
 ]
 Sampling = Annotated[
     bool, typer.Option("--sampling", help="Intervals cover sampling error beside the noise.")
-]
-AsJson = Annotated[
-    bool, typer.Option("--json", help="One JSON object on stdout, all else on stderr.")
 ]
 PrintQuery = Annotated[
     bool, typer.Option("--print-query", help="Write a file of queries with every key.")

@@ -8,14 +8,13 @@ from typing import Annotated, Any
 import click
 import typer
 
-from parley.command_options import AsJson, JobFile, Overrides, Verbose
+from parley.command_options import AsJson, JobFile, Overrides, Quiet, Verbose
 from parley.key_options import accept_key_options
 from parley.run_request import build_run_request
-from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import render_job
 from parley.server.jobs.section_base import JobError
 from parley.terminal.live_progress import RunDisplay
-from parley.terminal.result_output import print_result
+from parley.terminal.result_output import end_command
 
 Partial = Annotated[
     bool,
@@ -48,7 +47,7 @@ def run(
     out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     print_job: Annotated[
         bool, typer.Option("--print-job", help="Write the whole job with a comment on each key.")
     ] = False,
@@ -83,12 +82,7 @@ def run(
         result = run_request(
             request, out=out, resume=resume, observer=display, canaries=canaries, track=track or ()
         )
-    if as_json:
-        typer.echo(format_json(result.summary.to_json()))
-    else:
-        print_result(result, verbose=verbose)
-    if result.summary.status != "complete":
-        raise typer.Exit(3 if result.summary.status == "budget-exhausted" else 1)
+    end_command(result, as_json=as_json, verbose=verbose)
 
 
 def _parse_canaries(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.control import Control
 
-from parley.command_options import AsJson, Verbose
+from parley.command_options import AsJson, Quiet, Verbose
 from parley.key_options import accept_key_options
 from parley.keyword_keys import KEYWORD_KEYS
 from parley.presentation.json_renderer import to_json
@@ -48,7 +48,7 @@ def run_sweep_command(
             "accuracy or r2)."
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    quiet: Quiet = False,
     verbose: Verbose = False,
     *,
     keys: dict[str, Any],

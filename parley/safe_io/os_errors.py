@@ -15,6 +15,7 @@ import errno
 import os
 
 _WRITE = "Choose another folder, or ask its owner to give this user access."
+_SPACE = "Free some space, then start again; a run that began continues with --resume RUN."
 _NETWORK = "Check the address, and that the other side is running."
 
 _WORDS = {
@@ -27,14 +28,8 @@ _WORDS = {
     errno.EACCES: ("this user has no permission", _WRITE),
     errno.EPERM: ("this user has no permission", _WRITE),
     errno.EROFS: ("its disk is read-only", "Choose a folder on another disk."),
-    errno.ENOSPC: (
-        "the disk is full",
-        "Free some space, then start again; a run that began continues with --resume RUN.",
-    ),
-    errno.EDQUOT: (
-        "this user's disk quota is used up",
-        "Free some space, then start again; a run that began continues with --resume RUN.",
-    ),
+    errno.ENOSPC: ("the disk is full", _SPACE),
+    errno.EDQUOT: ("this user's disk quota is used up", _SPACE),
     errno.EILSEQ: ("not text in UTF-8", "Save it as UTF-8, or restore it from a copy."),
     errno.EIO: ("the disk failed", "Check the disk (the system's log has more)."),
     errno.EMFILE: ("this process has too many files open", "Raise its limit: ulimit -n 4096."),
