@@ -268,7 +268,7 @@ def test_a_disk_without_room_keeps_nothing_and_nobody_from_learning(tmp_path, mo
         file.write_bytes(b"half")
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr("parley.client.features.row_preparation.save_file", full)
+    monkeypatch.setattr("parley.client.features.feature_cache.save_file", full)
     assert load_or_compute(tmp_path / "f", "key", lambda: np.ones((1, 1), np.float32)).tolist() == [
         [1.0]
     ]
