@@ -14,7 +14,7 @@ losses here are convex in θ. With ‖x‖₂ ≤ 1 they are G-Lipschitz and L_s
     >>> LogisticLoss().lipschitz, LogisticLoss().smoothness
     (1.0, 0.25)
 
-The loss of logistic regression is here. Each of the others has a module of its own.
+The loss of logistic regression is here. Each of the others has its own module.
 """
 
 from __future__ import annotations

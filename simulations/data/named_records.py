@@ -85,7 +85,7 @@ def _load_schema(job: Job) -> Schema:
 
 
 def _find_sources(job: Job) -> tuple[Sequence[Source], bool]:
-    """Return where a job's records are, and whether every party has a source of its own."""
+    """Return where a job's records are, and whether there is one source per party."""
     data = job.data
     if data.files:
         return [parse_file_table(table) for table in data.files], True
