@@ -14,7 +14,7 @@ from parley.client.models.layers import NetworkError
 from parley.client.models.networks import Network
 from parley.client.models.own_code import load_function
 from parley.commands.sample import sample_table
-from parley.run_job import run
+from parley.run_api import run
 from parley.server.jobs.job_file import load_job
 from parley.server.model_file import ModelFileError
 from parley.server.synthetic.generation import generate_synthetic

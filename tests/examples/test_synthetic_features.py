@@ -8,7 +8,7 @@ from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, load_schema
 from parley.commands.sample import sample_table
 from parley.planning.plan_job import plan
-from parley.run_job import run
+from parley.run_api import run
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, encode_model

@@ -13,7 +13,7 @@ from parley.client.data.schema import load_schema
 from parley.client.data.schema_check import check_file
 from parley.commands.sample import sample_table
 from parley.prediction.model_loading import load_model
-from parley.run_job import run
+from parley.run_api import run
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, encode_model
