@@ -26,12 +26,13 @@ typer.main.get_command = typer.testing._get_command = functools.cache(typer.main
 
 pytest_plugins = ["commands", "fake_grid", "ground"]
 
-FOLDERS_WITHOUT_PLOTS = (
-    *("tests/client/", "tests/conformance/", "tests/privacy/", "tests/server/"),
-    *("tests/simulations/", "tests/parley/deploy/", "tests/parley/prediction/"),
-    *("tests/parley/planning/", "tests/parley/starter/", "tests/test_seeded_runs.py"),
+TESTS_OF_PLOTS = (
+    *("tests/parley/presentation/", "tests/parley/analytics/", "tests/parley/sweeps/"),
+    *("tests/parley/audit/", "tests/parley/tracking/", "tests/parley/commands/test_audit.py"),
+    *("tests/parley/test_hostile_pages.py", "tests/parley/certificate/", "tests/examples/"),
+    *("tests/test_golden.py", "tests/test_docs", "tests/test_example", "tests/test_fixtures"),
 )
-"""Tests that write reports but look at no plot: a fifth of a small run's time is a plot's SVG."""
+"""Tests that look at plots. Others skip them: a fifth of a small run's time is a plot's SVG."""
 
 _draw_svg = vl_convert.vegalite_to_svg
 _draws_plots = True
@@ -50,9 +51,9 @@ vl_convert.vegalite_to_svg = _draw_or_skip
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip the drawing of plots in the tests of `FOLDERS_WITHOUT_PLOTS`."""
+    """Draw plots only in `TESTS_OF_PLOTS`."""
     global _draws_plots  # noqa: PLW0603 - one flag of this process
-    _draws_plots = not item.nodeid.startswith(FOLDERS_WITHOUT_PLOTS)
+    _draws_plots = item.nodeid.startswith(TESTS_OF_PLOTS)
 
 
 POSTGRES_URL = "PARLEY_TEST_POSTGRES_URL"
