@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,7 @@ class LoadedDataset:
     most_records: int = 0
     components: NDArray[np.float64] | None = None
     app_block: PartyBlock | None = None
+    _squares: dict[tuple[int, int], NDArray[np.float64]] = field(default_factory=dict, repr=False)
 
     def project_onto(self, components: NDArray[np.float64] | None) -> LoadedDataset:
         """Return the same data, to be projected on `[p, k]` components if there are any.
@@ -153,8 +154,9 @@ class LoadedDataset:
             labels = SoftmaxLoss(classes=self.classes).to_nearest_labels(self.labels)
         else:
             labels = to_classes(self.labels, 0)[0]
-        rows = self.rows
+        rows, squares = self.rows, self._squares
         if self.components is not None:
             project_rows = load_attribute("parley.client.algorithms.row_projection:project_rows")
-            rows = project_rows(rows, self.components)
-        return PartyBlock(features=rows, labels=labels, offsets=np.array([0, len(labels)]))
+            rows, squares = project_rows(rows, self.components), {}
+        offsets = np.array([0, len(labels)])
+        return PartyBlock(features=rows, labels=labels, offsets=offsets, _squares=squares)

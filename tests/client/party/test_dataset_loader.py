@@ -147,6 +147,17 @@ def test_no_label_makes_a_party_refuse_a_model_that_a_server_named(tmp_path, cap
     assert not caplog.records  # nor does a line of the log tell of it
 
 
+def test_the_lengths_of_rows_are_computed_once_for_all_rounds(tmp_path):
+    class Task:
+        model = LinearModel(loss=LogisticLoss(), features=4)
+
+    data = prepared(tmp_path, np.full((3, 4), 0.5), np.ones(3))
+    squares = data.to_block(Task()).row_squares
+    assert data.to_block(Task()).row_squares is squares
+    halves = data.project_onto(np.eye(4)[:, :2]).to_block(Task()).row_squares
+    assert (squares.tolist(), halves.tolist()) == ([2.0**32] * 3, [2.0**31] * 3)
+
+
 def test_the_data_are_named_by_their_bytes(files):
     def named(**more):
         given = {"path": "site-0.csv", "schema": "schema.toml", "epsilon": 1, "delta": 0, **more}
