@@ -91,10 +91,17 @@ class Job(JobSection):
         privacy, law = self.privacy, MECHANISMS.get(self.noise)
         if law is not None and law.calibrations:  # scaled by a σ
             if privacy.delta == 0:
-                raise ValueError(
-                    f"Expected privacy.delta > 0 with {self.noise} noise, got 0. A pure "
-                    "guarantee (δ = 0) needs privacy.noise = 'laplace-l1' (or 'l2-laplace', "
+                pure = (
+                    "A pure guarantee (δ = 0) needs privacy.noise = 'laplace-l1' (or 'l2-laplace', "
                     "pure except for its sampler's distance, stated as δ = 2^-40)."
+                )
+                if "laplace-l1" not in self.algorithm.laws:
+                    pure = (
+                        f"No noise of {self.algorithm.kind} gives a pure guarantee. Use `--set "
+                        "privacy.delta=1e-05`."
+                    )
+                raise ValueError(
+                    f"Expected privacy.delta > 0 with {self.noise} noise, got 0. {pure}"
                 )
             if privacy.calibration not in law.calibrations:
                 raise ValueError(

@@ -71,6 +71,23 @@ def test_a_bad_value_is_refused_and_named(override, words):
     assert words in str(refusal.value)
 
 
+@pytest.mark.parametrize(
+    ("kind", "model", "remedy"),
+    [
+        ("gradient-perturbation", "logistic", "privacy.noise=laplace-l1"),
+        ("fedavg", "mlp", "privacy.delta=1e-05"),
+        ("distributed-dp-sgd", "mlp", "privacy.delta=1e-05"),
+        ("marginals", "table", "privacy.delta=1e-05"),
+    ],
+)
+def test_a_delta_of_zero_is_refused_with_a_remedy_that_works(kind, model, remedy):
+    sets = [f"algorithm.kind={kind}", f"model.kind={model}", "privacy.delta=0"]
+    with pytest.raises(JobError, match=r"Expected privacy\.delta > 0") as refused:
+        load_job(overrides=sets)
+    assert remedy in str(refused.value).replace(" = '", "=")
+    load_job(overrides=[*sets, remedy])
+
+
 def test_a_missing_or_broken_file_is_named(tmp_path):
     with pytest.raises(JobError, match=r"Cannot read job file .*nowhere\.toml"):
         load_job(tmp_path / "nowhere.toml")
