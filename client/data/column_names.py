@@ -26,7 +26,11 @@ class MissingColumns(DataError):
 
 
 def get_file_format(path: str | Path, file: FileFormat) -> str:
-    """Return the schema's file format, or the one that the suffix names."""
+    """Return the format that the suffix names, else the schema's.
+
+    A schema that was drafted from a CSV also reads the same columns in Parquet. `.txt` names no
+    format if the schema does.
+    """
     name = Path(path).name
     refuse_folder(path)
     suffixed = [kind for suffix, kind in SUFFIXES.items() if name.lower().endswith(suffix)]
@@ -36,6 +40,8 @@ def get_file_format(path: str | Path, file: FileFormat) -> str:
             repr(name),
             path=path,
         )
+    if suffixed and not name.lower().endswith(".txt"):
+        return suffixed[0]
     return file.format or suffixed[0]
 
 

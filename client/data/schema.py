@@ -93,7 +93,7 @@ class FileFormat(SchemaPart):
     """
 
     format: Literal["csv", "parquet", "npz"] | None = None
-    """File format. Default: from the file's name."""
+    """File format of files whose suffix names none. Default: from the file's name."""
 
     header: bool = Field(default=True, strict=True)
     """Whether a CSV's first line names the columns. Without one, they are in the schema's order."""

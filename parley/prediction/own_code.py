@@ -45,13 +45,14 @@ def match_own_code(used: Any, own_models: tuple[str, ...]) -> Mapping[str, str]:
 
 def describe_missing_code(used: Any, own_models: tuple[str, ...]) -> str:
     """Return what to do about code that a file needs and the caller did not name, or no text."""
-    own = isinstance(used, str) and is_own_code(used)
+    own = isinstance(used, str) and used.isprintable() and is_own_code(used)
     if not own or used in match_own_code(used, own_models):
         return ""
     if not _is_lost_with_process(used):
+        name = get_public_name(used)
         return (
-            f"Expected the code of {used}. Name it: --own-model {used} (in Python "
-            f'own_models=("{used}",)).'
+            f"Expected the code of {name}, which was not run. If it is yours, name it: --own-model "
+            f'{name} (in Python own_models=("{name}",)).'
         )
     name = "FUNCTION" if is_object_name(used) else _get_function(used)
     return (

@@ -31,6 +31,7 @@ def adapt_format(
         DataError: a format that no CSV has.
     """
     known = {key: value for key, value in given.items() if value is not None}
+    _build_format({"separator": ";", **known})  # refused before the file is read by it
     if get_file_format(source, schema.file) != "csv":
         return schema
     if not known and _has_columns(schema, source, columns):

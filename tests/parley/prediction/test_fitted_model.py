@@ -13,6 +13,9 @@ from safetensors.numpy import load_file, save_file
 
 import parley
 from parley.client.data.data_error import DataError
+from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.schema_check import check_file
+from parley.client.data.schema_inference.draft import infer_schema
 from parley.commands.predict import predict_file, show
 from parley.commands.sample import sample_table
 from parley.prediction.model_loading import load_model
@@ -127,6 +130,26 @@ def test_a_file_of_rows_needs_no_label_and_keeps_what_names_them(patients, tmp_p
     assert written.columns == ["id", "prediction", *chances]
     with pytest.raises(ModelFileError, match="exists"):
         predict_file(model, tmp_path / "rows.csv", tmp_path / "out.csv")
+
+
+def test_a_model_trained_on_a_csv_predicts_other_formats(tmp_path):
+    """The draft of a schema says format = "csv". A file's suffix decides how that file is read."""
+    ages = np.arange(80.0) % 40
+    frame = pl.DataFrame({"age": ages, "sick": np.where(ages > 20, "yes", "no")})
+    frame.write_csv(tmp_path / "d.csv")
+    schema = tmp_path / "schema.toml"
+    schema.write_text(infer_schema(tmp_path / "d.csv", label="sick").text)
+    assert 'format = "csv"' in schema.read_text()
+    frame.write_parquet(tmp_path / "d.parquet")
+    np.savez(tmp_path / "d.npz", **{name: frame[name].to_numpy() for name in ("age",)})
+    assert check_file(tmp_path / "d.parquet", Schema.from_toml(schema.read_text())).problems == ()
+    job = _job(f"data.source='{tmp_path}/d.csv'", f"data.schema='{schema}'", "privacy.epsilon=10")
+    run = parley.run(job, out=tmp_path / "run")
+    expected = run.model.predict(frame).tolist()
+    for suffix in ("csv", "parquet", "npz"):
+        assert run.model.predict(tmp_path / f"d.{suffix}").tolist() == expected
+    with pytest.raises(SchemaError, match=r"Expected 'utf-8', .* got 'nosuch'"):
+        predict_file(run.model, tmp_path / "d.csv", tmp_path / "out.csv", encoding="nosuch")
 
 
 def test_a_file_is_predicted_like_its_frame(patients, tmp_path):
@@ -337,8 +360,12 @@ def test_a_file_cannot_name_code_to_run(patients, tmp_path):
     }
     parts = {key: {} for key in ("training", "server", "attendance", "settings")}
     task = {"kind": "fedavg", "network": network, **parts}
-    with pytest.raises(ModelFileError, match="Name it: --own-model"):
+    with pytest.raises(ModelFileError, match=r"evil\.py:build, which was not run. If it is yours"):
         load_model(_rewritten(folder, tmp_path / "m.safetensors", {"task": task}))
+    network["kind"] = f"\x1b[2J{network['kind']}"
+    with pytest.raises(ModelFileError, match="policy lists in models") as refused:
+        load_model(_rewritten(folder, tmp_path / "m.safetensors", {"task": task}))
+    assert "\x1b" not in str(refused.value)
     assert not marker.exists()
 
 
