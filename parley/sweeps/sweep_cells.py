@@ -130,15 +130,22 @@ def load_sweep(
     except ValueError as error:
         raise JobError(f"{path}: {error}") from error
     locate_paths(tree, Path(path).parent)
+    shared = {}
     for text in overrides:
         keys, value = parse_override(text)
-        section, key = check_key(".".join(keys), where="--set").split(".")
-        tree.setdefault(section, {})[key] = value
-    for name, value in values.items():
+        shared[check_key(".".join(keys), where="--set")] = value
+    shared |= values
+    for name, value in shared.items():
         section, _, key = name.partition(".")
         tree.setdefault(section, {})[key] = value
     choose_network_algorithm(tree)
-    return build_sweep(tree, source=str(path), folder=Path(path).parent, max_cells=max_cells)
+    sweep = build_sweep(tree, source=str(path), folder=Path(path).parent, max_cells=max_cells)
+    if twice := [name for name in sweep.axes if name in shared]:
+        raise JobError(
+            f"{path}: Expected {twice[0]} as one value for all cells or on an axis, got both: "
+            "leave it out of the command, or out of the sweep."
+        )
+    return sweep
 
 
 def build_sweep(
@@ -214,6 +221,11 @@ def _parse_axes(table: Mapping[str, Any], source: str, folder: Path) -> list[lis
             points.append(_Point(values={METHOD: name}, overrides=located))
         axes.append(points)
     for key, values in _require_mapping(table.get("grid", {}), f"{source}: sweep.grid").items():
+        if isinstance(values, Mapping):
+            raise JobError(
+                f"{source}: sweep.grid: Expected a dotted key in quotes, such as "
+                f'"{key}.{next(iter(values), "KEY")}" = […], got a table.'
+            )
         axes.append(_parse_zip({key: values}, f"{source}: sweep.grid", folder))
     axes += [
         _parse_zip(_require_mapping(group, f"{source}: sweep.zip"), f"{source}: sweep.zip", folder)

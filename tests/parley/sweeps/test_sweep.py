@@ -81,6 +81,7 @@ def test_a_value_more_changes_no_other_cell_and_another_job_changes_all():
     [
         ({"grid": {"privacy.epsilom": [1]}}, "Unknown key privacy.epsilom. Did you mean privacy.e"),
         ({"gird": {}}, "Unknown key sweep.gird. Did you mean sweep.grid"),
+        ({"grid": {"privacy": {"epsilon": [1]}}}, r'in quotes, such as "privacy.epsilon" = \['),
         ({"grid": {"privacy.epsilon": 1}}, "Expected a list of values for privacy.epsilon"),
         ({"zip": [{"parties.count": [1, 2], "privacy.epsilon": [1]}]}, "as many values of each"),
         ({"seeds": 0}, "Expected sweep.seeds"),
@@ -98,6 +99,16 @@ def test_a_value_more_changes_no_other_cell_and_another_job_changes_all():
 def test_a_sweep_that_makes_no_sense_is_refused_before_anything_runs(table, message):
     with pytest.raises(JobError, match=message):
         _sweep(**table)
+
+
+@pytest.mark.parametrize(
+    "given", [{"overrides": ["privacy.epsilon=2"]}, {"values": {"privacy.epsilon": 2}}]
+)
+def test_a_key_of_an_axis_is_refused_as_one_value_for_all_cells(given, tmp_path):
+    file = tmp_path / "s.toml"
+    file.write_text('[sweep.grid]\n"privacy.epsilon" = [1]\n')
+    with pytest.raises(JobError, match=r"Expected privacy\.epsilon as one value .* got both"):
+        load_sweep(file, **given)
 
 
 @pytest.mark.parametrize("engine", ["ray", "processes"])
