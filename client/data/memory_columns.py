@@ -34,6 +34,7 @@ from parley.client.data.label_types import describe_label_fault
 from parley.client.data.schema import Schema
 
 _DOUBLE_BYTES = 8
+_EXPECTED = "a frame, columns by name, a pair (X, y), or a Dataset of pairs"
 _MISSING_OBJECTS = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
 """Texts of objects that mean a missing value, in any library."""
 
@@ -61,8 +62,7 @@ def build_memory_table(
         )
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
         return _build_table_from_pair(*_stack_pairs(data, name), schema, name)
-    expected = "a frame, columns by name, a pair (X, y), or a Dataset of pairs"
-    raise DataError(expected, type(data).__name__, path=name)
+    raise DataError(_EXPECTED, type(data).__name__, path=name)
 
 
 def has_names(data: Any) -> bool:
@@ -81,16 +81,29 @@ def to_columns(
     with NaN. A column of shape [N, 1] becomes `[N]`, unless the schema declares an array.
     """
     names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
+    if any(isinstance(name, tuple) for name in names):
+        raise DataError(
+            "one name for each column",
+            "names of several levels (frame.columns = ['_'.join(map(str, name)) for name in "
+            "frame.columns] joins them)",
+            path=where,
+        )
     check_unique_names(names, path=where, where="in the frame")
     schema_columns = {} if schema is None else schema.columns
     arrays = {name for name, column in schema_columns.items() if isinstance(column, ArrayColumn)}
     columns = {}
     for name in names:
         cells = _to_array(frame[name])
+        if cells.dtype == object and any(map(_is_nested, cells.flat)):
+            raise DataError("one value in each cell", "lists", path=where, column=str(name))
         flat = cells.ndim == 2 and cells.shape[1] == 1 and str(name) not in arrays
         columns[str(name)] = cells[:, 0] if flat else cells
     _check_lengths(columns, where)
     return columns
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list | tuple | np.ndarray)
 
 
 def _check_lengths(columns: Mapping[str, Array], where: str | Path) -> None:
@@ -127,8 +140,8 @@ def _to_array(values: Any) -> Array:
     if cells.dtype.kind == "f" and "int" in str(getattr(values, "dtype", "")).lower():
         # Pandas also converts its nullable integers to floats.
         cells = np.asarray(values.astype(object))
-    if cells.dtype.kind in "biufU" or cells.dtype.kind not in "OT":
-        return cells
+    if cells.dtype.kind not in "OT" or any(map(_is_nested, cells.flat)):
+        return cells  # `to_columns` refuses lists
     flat = cells.ravel().tolist()
     present = [value for value in flat if not _is_missing(value)]
     if not present:
@@ -165,6 +178,7 @@ def _build_table_from_pair(
     features: Any, labels: Any, schema: Schema | None, where: str
 ) -> MemoryTable:
     """Return X's columns and y as the label."""
+    _check_order(features, labels, where)
     named = _get_label_name(labels) if schema is None else schema.label_column
     label = named or "y"
     if isinstance(features, Mapping) or hasattr(features, "columns"):
@@ -180,6 +194,22 @@ def _build_table_from_pair(
     return MemoryTable(
         columns={**columns, **label_column}, name=where, label=label, label_faults={label: fault}
     )
+
+
+def _check_order(features: Any, labels: Any, where: str) -> None:
+    """Raise DataError if X and y are pandas objects with the same index in another order."""
+    indexes = [getattr(each, "index", None) for each in (features, labels)]
+    if not all(hasattr(index, "equals") for index in indexes):
+        return
+    ours, theirs = indexes
+    if ours.equals(theirs) or len(ours) != len(theirs) or not ours.is_unique:
+        return
+    if ours.isin(theirs).all():
+        raise DataError(
+            "y in the order of X",
+            "the same index in another order (y = y.loc[X.index] orders it)",
+            path=where,
+        )
 
 
 def _get_label_name(labels: Any) -> str:
@@ -243,7 +273,10 @@ def split_array_columns(features: Array, schema: Schema | None, where: str) -> d
 
 def _stack_pairs(dataset: Any, where: str) -> tuple[Array, Array]:
     """Return `[N, …]` and `[N]` of a map-style data set of pairs."""
-    pairs = [dataset[at] for at in range(len(dataset))]
+    try:
+        pairs = [dataset[at] for at in range(len(dataset))]
+    except (LookupError, TypeError) as error:
+        raise DataError(_EXPECTED, type(dataset).__name__, path=where) from error
     if not pairs or any(not isinstance(pair, tuple | list) or len(pair) != 2 for pair in pairs):
         got = "none" if not pairs else "something else"
         raise DataError("a Dataset of pairs (x, y)", got, path=where)

@@ -146,12 +146,11 @@ def infer_schema_command(
     )
     if out is not None and not query:
         source = files[0] if len(files) == 1 else _find_common_glob(files)
-        several = f" --set parties.count={len(named)}" if len(named) > 1 else ""
-        told = f"data.source={source}", f"data.schema={out}"
-        sets = " ".join(f"--set {shlex.quote(each)}" for each in told)
+        several = f" --parties {len(named)}" if len(named) > 1 else ""
+        words = f"--data {shlex.quote(source)} --schema {shlex.quote(str(out))}"
         refused = any("a run refuses" in said for each in inferred.columns for said in each.remarks)
         then = "Once what a run refuses is mended" if refused else "Then"
-        typer.echo(to_one_line(f"{then}: parley run {sets}{several}"), err=True)
+        typer.echo(to_one_line(f"{then}: parley run {words}{several}"), err=True)
 
 
 @schema_app.command("check")

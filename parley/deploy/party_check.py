@@ -288,13 +288,17 @@ def _check_ledger(folder: Path) -> str:
     """Check that the ledger was not edited, damaged or replaced since its entries were written."""
     party_folder = PartyFolder(path=folder)
     path = party_folder.ledger_path
+    head = party_folder.find_newest_ledger_head()
     if not has_ledger(path):
-        return f"none yet; the first charge creates {path}"
-    with Ledger.open(path, read_only=True) as ledger:
-        wrong, entries = (
-            ledger.verify(anchor=party_folder.find_newest_ledger_head()),
-            ledger.list_entries(),
+        if head is None:
+            return f"none yet; the first charge creates {path}"
+        raise LedgerError(
+            f"Expected the ledger at {path}, which had {head.records} records, got none. Restore "
+            "it. If you remove state/ledger-head instead, you accept a new ledger that contains "
+            "none of these releases."
         )
+    with Ledger.open(path, read_only=True) as ledger:
+        wrong, entries = ledger.verify(anchor=head), ledger.list_entries()
     if wrong:
         raise LedgerError(
             f"{path} was edited, damaged or replaced, and can pay for no release: "

@@ -86,6 +86,10 @@ def test_a_partys_ledger_is_put_back_alone_with_its_folder_and_elsewhere(consort
     for rest in moved.glob("ledger.sqlite-*"):
         rest.unlink()
     assert any("ledger" in fault for fault in find_faults(moved))
+    remove_ledger(moved)  # its key, too: the head in `state/` still shows that there was one
+    (fault,) = find_faults(moved)
+    assert "which had" in fault
+    assert "Restore it" in fault
 
     # The whole folder of before is not noticed, as the page says: only a head kept elsewhere is.
     assert find_faults(tmp_path / "older-folder") == []
