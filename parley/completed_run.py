@@ -126,9 +126,4 @@ _MAX_REPR, _MAX_MODEL = 119, 16
 def _flatten_round(line: RoundLine) -> dict[str, Any]:
     """Return a round's figures, one value per name."""
     spent = line.guarantees[0].epsilon_charged if line.guarantees else None
-    return {
-        "round": line.round,
-        "epsilon": spent,
-        "seconds": line.seconds,
-        **line.simulation_only,
-    }
+    return {"round": line.round, "epsilon": spent, "seconds": line.seconds, **line.simulation_only}

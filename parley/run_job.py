@@ -107,9 +107,6 @@ def _run_engine(
 
 
 SIMULATIONS = PluginTable[Callable[..., RunResult]](
-    {
-        "fast": "parley.simulated_run:run_in_process",
-        "ray": "parley.simulated_run:run_on_ray",
-    }
+    {"fast": "parley.simulated_run:run_in_process", "ray": "parley.simulated_run:run_on_ray"}
 )
 """Engines whose parties are arrays, by the name that --engine takes."""

@@ -274,9 +274,7 @@ def build_terms(
     corrupt, survivors = _resolve_bounds(settings, parties)
     return SessionTerms(
         facts=QueryFacts(
-            schema=schema,
-            neighbouring=inside,
-            records=None if private else int(np.sum(sizes)),
+            schema=schema, neighbouring=inside, records=None if private else int(np.sum(sizes))
         ),
         parties=parties,
         min_records=1 if private else min(sizes),

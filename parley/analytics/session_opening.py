@@ -9,11 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from parley.analytics.backends import (
-    SessionParties,
-    build_simulated_parties,
-    connect_real_parties,
-)
+from parley.analytics.backends import SessionParties, build_simulated_parties, connect_real_parties
 from parley.analytics.session_settings import Settings, build_counting, parse_settings
 from parley.client.data.data_sources import Source
 from parley.client.data.formatted_file import is_file_list, list_files

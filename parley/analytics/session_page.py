@@ -32,11 +32,7 @@ from parley.presentation.document import (
 from parley.presentation.interval_plots import plot_interval_rows, plot_interval_steps
 from parley.presentation.page_registry import write_page
 from parley.presentation.plots import Curve as Line
-from parley.presentation.plots import (
-    Palette,
-    draw_figure,
-    plot_curves,
-)
+from parley.presentation.plots import Palette, draw_figure, plot_curves
 from parley.presentation.vega_lite import Spec
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit

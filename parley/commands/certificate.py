@@ -33,11 +33,7 @@ class _IssueUnlessNamed(TyperGroup):
         return super().resolve_command(ctx, args if known else ["issue", *args])
 
 
-certificate_app = typer.Typer(
-    cls=_IssueUnlessNamed,
-    suggest_commands=False,
-    no_args_is_help=True,
-)
+certificate_app = typer.Typer(cls=_IssueUnlessNamed, suggest_commands=False, no_args_is_help=True)
 
 
 @certificate_app.command("issue")

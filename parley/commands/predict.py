@@ -152,8 +152,7 @@ def predict(
         str | None, typer.Option(help="Decimal mark of a CSV's numbers: . or , (default: found).")
     ] = None,
     encoding: Annotated[
-        str | None,
-        typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: found)."),
+        str | None, typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: found).")
     ] = None,
     schema: SchemaFile = None,
     own_models: OwnModels = None,

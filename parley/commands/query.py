@@ -31,8 +31,7 @@ QueryFileOrSelect = Annotated[
     ),
 ]
 EpsilonOption = Annotated[
-    float | None,
-    typer.Option(help="With SELECT or --table-one: what it may cost, whole."),
+    float | None, typer.Option(help="With SELECT or --table-one: what it may cost, whole.")
 ]
 SessionFile = Annotated[
     Path,
@@ -60,8 +59,7 @@ Resume = Annotated[
 ServerFolder = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR",
-        help="Have a running server ask its parties: its folder, or an operator's.",
+        metavar="DIR", help="Have a running server ask its parties: its folder, or an operator's."
     ),
 ]
 Simultaneous = Annotated[

@@ -104,12 +104,7 @@ class Supervisor:
         self.end()
 
     def start(
-        self,
-        name: str,
-        arguments: Sequence[str],
-        *,
-        environment: Mapping[str, str],
-        log: Path,
+        self, name: str, arguments: Sequence[str], *, environment: Mapping[str, str], log: Path
     ) -> Process:
         """Start a process in its own group, with its output in `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)

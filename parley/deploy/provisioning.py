@@ -34,12 +34,7 @@ from parley.deploy.certificate_making import (
 )
 from parley.deploy.deployment_folders import find_own_party, format_first_fault
 from parley.deploy.pki import list_certificate_names
-from parley.deploy.server_address import (
-    DeployError,
-    format_address,
-    parse_address,
-    strip_brackets,
-)
+from parley.deploy.server_address import DeployError, format_address, parse_address, strip_brackets
 from parley.safe_io.file_reading import decode_text
 from parley.safe_io.file_writing import make_private_folder, write_file
 from parley.safe_io.toml_reading import parse_toml

@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 from parley.presentation import result_text
-from parley.presentation.document import (
-    Section,
-    build_fact_section,
-    build_text_section,
-    drop_empty,
-)
+from parley.presentation.document import Section, build_fact_section, build_text_section, drop_empty
 from parley.presentation.summary_sections import SUM, TRAINING, list_cost_sections
 from parley.server.records.plan_parts import (
     PlannedDpSgd,
@@ -43,8 +38,7 @@ def _list_noise_sections(plan: PlanSummary) -> list[Section]:
     return [
         build_fact_section("sensitivity", moved),
         build_fact_section(
-            TRAINING,
-            () if plan.dp_sgd is None else _build_training_facts(plan.dp_sgd),
+            TRAINING, () if plan.dp_sgd is None else _build_training_facts(plan.dp_sgd)
         ),
         build_fact_section("steps", _build_distributed_facts(plan.distributed)),
         build_text_section("class weights", weights),

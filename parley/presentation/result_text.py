@@ -126,11 +126,7 @@ def list_model_metrics(run: RunSummary) -> list[list[str]]:
     if run.loss is not None or run.baseline_loss is not None:
         rows.append(("training loss", run.loss, run.baseline_loss))
     return [
-        [
-            name,
-            "diverged" if value is None else format_number(value, 4),
-            format_number(baseline, 4),
-        ]
+        [name, "diverged" if value is None else format_number(value, 4), format_number(baseline, 4)]
         for name, value, baseline in rows
     ]
 
@@ -153,11 +149,7 @@ def list_evaluation_metrics(run: RunSummary) -> list[list[str]]:
     if found is None:
         return []
     return [
-        [
-            name,
-            format_number(getattr(found, key), 4),
-            format_number(getattr(twin, key, None), 4),
-        ]
+        [name, format_number(getattr(found, key), 4), format_number(getattr(twin, key, None), 4)]
         for key, name in _METRIC_NAMES.items()
         if getattr(found, key, None) is not None
     ]

@@ -60,8 +60,7 @@ def _build_measured(run: RunSummary) -> Section | None:
         return None
     note = "* simulation only: a real run would have to release each figure, and pay for it"
     table = Table(
-        head=["", "private", "non-private"],
-        rows=[[f"{name} *", *values] for name, *values in rows],
+        head=["", "private", "non-private"], rows=[[f"{name} *", *values] for name, *values in rows]
     )
     return build_section("", table, Text(note))
 

@@ -6,12 +6,7 @@ The list is built once, from the types. The terminal's tables, the report and a 
 from __future__ import annotations
 
 from parley.presentation import result_text
-from parley.presentation.document import (
-    Section,
-    build_fact_section,
-    build_text_section,
-    drop_empty,
-)
+from parley.presentation.document import Section, build_fact_section, build_text_section, drop_empty
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.job_summary import JobSummary
 from parley.server.records.run_summary import RunSummary
@@ -53,11 +48,7 @@ def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> lis
     for of in summary.guarantees:
         mark = guarantee_text.FIXED_RELEASES_NOTE if of is summary.primary else ""
         sections += _list_guarantee_sections(
-            title,
-            of,
-            rounds=summary.rounds,
-            counted=counted,
-            mark=mark if title == "spent" else "",
+            title, of, rounds=summary.rounds, counted=counted, mark=mark if title == "spent" else ""
         )
     sections += [
         build_text_section("data set", guarantee_text.format_data_account(each))

@@ -172,9 +172,7 @@ def _copy_bundled(name: str) -> _Records:
         source=file,
         first=file,
         given=InMemoryData(
-            frames=(MemoryTable(columns=columns, name=name),),
-            is_one_per_party=False,
-            schema=schema,
+            frames=(MemoryTable(columns=columns, name=name),), is_one_per_party=False, schema=schema
         ),
         schema_text=text,
         copies={file: content.getvalue()},

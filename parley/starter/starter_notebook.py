@@ -37,13 +37,7 @@ Compare budgets: `parley.sweep("job.toml", over={"epsilon": [0.5, 1, 2]}, seeds=
 
 
 def build_notebook(
-    name: str,
-    *,
-    source: str,
-    first: str,
-    parties: int,
-    questions: Sequence[str],
-    has_network: bool,
+    name: str, *, source: str, first: str, parties: int, questions: Sequence[str], has_network: bool
 ) -> str:
     """Return the notebook as JSON.
 

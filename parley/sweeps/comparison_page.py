@@ -33,10 +33,7 @@ def build_comparison_document(folders: Sequence[Path]) -> Document:
             build_section(
                 title, Table(head=head, rows=[[name, *values] for name, values in rows], prose=True)
             )
-            for title, rows in (
-                (format_difference_count(settings), settings),
-                ("Results", results),
-            )
+            for title, rows in ((format_difference_count(settings), settings), ("Results", results))
         ],
         footer="* simulation only: a real run would have to release each figure, and pay for it",
     )

@@ -205,11 +205,7 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
         legend = {"orient": "bottom", "symbolOpacity": 1, **look.legend}
     shades = [look.colours[at % len(look.colours)] for at in range(len(series))]
     color = build_nominal(
-        "series",
-        title=None,
-        sort=series,
-        scale={"domain": series, "range": shades},
-        legend=legend,
+        "series", title=None, sort=series, scale={"domain": series, "range": shades}, legend=legend
     )
     # Channels of one field whose legends are equal share one legend.
     marks = legend if look.dashes else None

@@ -279,10 +279,7 @@ class SweepResult:
                 Row("Saved", f"{self.folder} ({files})", whole=True),
             ]
         )
-        return [
-            *format_table(grid, self.rows, shown, max_lines=MAX_LINES - len(footer)),
-            *footer,
-        ]
+        return [*format_table(grid, self.rows, shown, max_lines=MAX_LINES - len(footer)), *footer]
 
     def __repr__(self) -> str:
         ended = sum(row["status"] != "failed" for row in self.rows)

@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
 _MAX_PARTIES_SHOWN = 5
 _LOST = {"declined", "dropped"}
-_WAITING_WORDS = {
-    "offline": "waiting for ",
-    "waiting for approval": "waiting for the approval of ",
-}
+_WAITING_WORDS = {"offline": "waiting for ", "waiting for approval": "waiting for the approval of "}
 """State of a party that a run waits for → the words for parties in it."""
 
 

@@ -388,10 +388,7 @@ def build_query_target(
         job=None,
         shape=FederationShape(parties=parties, records=records, features=1),
         algorithm=QueryRelease(
-            batch=planned.batch,
-            neighbouring=neighbouring,
-            counting=planned.counting,
-            schema=schema,
+            batch=planned.batch, neighbouring=neighbouring, counting=planned.counting, schema=schema
         ),
         learner=LEARNERS["nothing"],
         release=", ".join(query.kind for query in queries),

@@ -7,11 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.data.data_error import DataError
-from parley.client.data.data_sources import (
-    FormattedFile,
-    MemoryTable,
-    get_source_name,
-)
+from parley.client.data.data_sources import FormattedFile, MemoryTable, get_source_name
 from parley.client.data.formatted_file import is_file_list, list_files
 from parley.client.data.memory_columns import build_memory_table, has_names
 from parley.client.data.party_file_pattern import find_party_files

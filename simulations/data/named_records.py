@@ -129,10 +129,7 @@ def _build_storage(job: Job, schema: Schema) -> RowStorage | None:
 
 
 def _sample_records(
-    job: Job,
-    sources: Sequence[Source],
-    schema: Schema,
-    rng: np.random.Generator,
+    job: Job, sources: Sequence[Source], schema: Schema, rng: np.random.Generator
 ) -> tuple[Records, int]:
     """Return the records of one table, or the job's sample of them."""
     try:

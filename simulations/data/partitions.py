@@ -45,11 +45,7 @@ def split_test(records: int, test_fraction: float, rng: np.random.Generator) -> 
 
 
 def split_iid(
-    values: NDArray[Any],
-    parties: int,
-    rng: np.random.Generator,
-    *,
-    min_records: int = 1,
+    values: NDArray[Any], parties: int, rng: np.random.Generator, *, min_records: int = 1
 ) -> list[Rows]:
     """Split all records at random, in sizes that differ by at most one."""
     sizes = compute_equal_sizes(len(values), parties, min_records)

@@ -55,12 +55,7 @@ def get_public_shape(job: Job) -> PublicShape:
     if source or job.data.files:  # without one, parties may be real: they name their own columns
         check_data_keys(job, schema)
     least, origin = _find_min_records(job)
-    return PublicShape(
-        classes=schema.classes,
-        min_records=least,
-        origin=origin,
-        schema=schema,
-    )
+    return PublicShape(classes=schema.classes, min_records=least, origin=origin, schema=schema)
 
 
 def _find_min_records(job: Job) -> tuple[int, str]:

@@ -81,11 +81,7 @@ class Experiment:
     def planning_facts(self) -> dict[str, Any]:
         """Facts on these data that a job's stages are planned with."""
         features = self.block.features.shape[1]
-        return {
-            "federation": self.federation,
-            "features": features,
-            "components": self.components,
-        }
+        return {"federation": self.federation, "features": features, "components": self.components}
 
     def build_stages(self, job: Job, **other: Any) -> Planned:
         """Build a resolved job's algorithm and stages, on these data or on `other` facts."""

@@ -11,12 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.simulations.data.partitions import (
-    PartitionError,
-    Rows,
-    compute_equal_sizes,
-    cut_rows,
-)
+from parley.simulations.data.partitions import PartitionError, Rows, compute_equal_sizes, cut_rows
 
 
 def split_by_sizes(
@@ -41,11 +36,7 @@ def split_by_sizes(
 
 
 def split_by_column(
-    values: NDArray[Any],
-    parties: int,
-    rng: np.random.Generator,
-    *,
-    min_records: int = 1,
+    values: NDArray[Any], parties: int, rng: np.random.Generator, *, min_records: int = 1
 ) -> list[Rows]:
     """Split into one party per value of a column (a hospital, a bank), in the values' order."""
     names, owner = np.unique(values, return_inverse=True)

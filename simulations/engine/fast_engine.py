@@ -168,12 +168,7 @@ class InProcessParties:
 
 
 def _build_secure_sum(
-    job: Job,
-    plan: ReleasePlan,
-    faults: FaultScript,
-    *,
-    masked: bool,
-    parties: int | None = None,
+    job: Job, plan: ReleasePlan, faults: FaultScript, *, masked: bool, parties: int | None = None
 ) -> SecureSum:
     """Build the sum of a release, over all of its parties or proportionally over fewer."""
     settings = choose_sum_settings(job, plan, faults, parties=parties)

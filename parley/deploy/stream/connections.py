@@ -73,10 +73,7 @@ class PartyConnection:
     """
 
     def __init__(
-        self,
-        read: Callable[[], Awaitable[bytes | None]],
-        write: _Write,
-        turns: asyncio.Semaphore,
+        self, read: Callable[[], Awaitable[bytes | None]], write: _Write, turns: asyncio.Semaphore
     ) -> None:
         self._read, self._write, self._turns = read, write, turns
         self._waiting: asyncio.Queue[PartyRequest] = asyncio.Queue()

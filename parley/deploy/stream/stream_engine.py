@@ -14,12 +14,7 @@ from parley.deploy.certificate_making import (
     make_client_request,
     make_server_certificate,
 )
-from parley.deploy.child_processes import (
-    Process,
-    Supervisor,
-    build_environment,
-    find_free_ports,
-)
+from parley.deploy.child_processes import Process, Supervisor, build_environment, find_free_ports
 from parley.deploy.process_errors import ProcessError, wait_until
 from parley.deploy.run_watcher import follow
 from parley.safe_io.file_writing import write_file
