@@ -121,7 +121,6 @@ def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:
 
     `timeout` and other tools send the signal twice. The second must not cut off the orderly end.
     """
-    del number, frame
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     raise KeyboardInterrupt
 

@@ -142,7 +142,6 @@ class LogisticRegression:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name."""
-        del deep
         return {name: getattr(self, name) for name in _SETTINGS}
 
     def set_params(self, **params: Any) -> Self:

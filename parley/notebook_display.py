@@ -41,7 +41,6 @@ class NotebookDisplay:
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Show the bar."""
-        del folder
         self._rounds, self._scopes = (
             job.rounds,
             [guarantee_text.format_scope(of) for of in plan.guarantees],

@@ -214,14 +214,12 @@ def _build_condition(node: Any, schema: Schema, *, negated: bool) -> Expression:
 
 
 def _build_between(node: Any, schema: Schema, negated: bool) -> Expression:
-    del schema
     name = col[_parse_column(node.this)]
     low, high = (_parse_constant(node.args[end]) for end in ("low", "high"))
     return (name < low) | (name > high) if negated else (name >= low) & (name <= high)
 
 
 def _build_null_check(node: Any, schema: Schema, negated: bool) -> Expression:
-    del schema
     if node.expression.key != "null":
         raise QueryError(f"Expected IS NULL among comparisons, got {node.sql()[:80]}.")
     empty = col[_parse_column(node.this)].is_null()

@@ -161,7 +161,6 @@ class Estimator(FittedModel):
         """Return the model itself, with a warning that it was trained in a run and is not trained
         here.
         """
-        del frame, y
         run = self.statement.get("parley.run", "")
         warnings.warn(
             f"fit does not train: this model was trained in run {run}. Cross-validation and "
@@ -187,7 +186,6 @@ class Estimator(FittedModel):
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return an empty dict: the model has no settable parameters."""
-        del deep
         return {}
 
     def set_params(self, **params: Any) -> Self:

@@ -236,7 +236,6 @@ def _choose_pair_event(pilot: MethodInput, trials: int) -> ScoreEvent:
 
 
 def _choose_middle_event(pilot: MethodInput, trials: int) -> ScoreEvent:
-    del trials
     return ScoreEvent(threshold=compute_middle_threshold(pilot.inside.scores, pilot.outside.scores))
 
 

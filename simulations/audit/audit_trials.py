@@ -89,7 +89,6 @@ class Learner:
 
 
 def _build_linear_settings(model: Any, features: int) -> dict[str, object]:
-    del model, features
     return {"intercept": False, "features": "none", "feature-settings": {}}
 
 

@@ -179,7 +179,6 @@ class Experiment:
 
     def bind_algorithm(self, algorithm: FederatedAlgorithm) -> Self:
         """Return the data as an algorithm sees them, here unchanged."""
-        del algorithm
         return self
 
     def compute_baseline(self) -> NDArray[np.float64] | None:

@@ -226,7 +226,6 @@ def evaluate_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figures:
     """Return the AUC of boosted trees."""
     from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
-    del sizes
     made, held = ((each[:, :-1], each[:, -1]) for each in (rows[:_MOST_ROWS], test))
     return {
         "trees_auc": _fit_and_evaluate(HistGradientBoostingClassifier(random_state=0), made, held)[
