@@ -41,10 +41,8 @@ class NotebookDisplay:
 
     def started(self, job: Job, plan: ReleasePlan, folder: Path, done: int) -> None:
         """Show the bar."""
-        self._rounds, self._scopes = (
-            job.rounds,
-            [guarantee_text.format_scope(of) for of in plan.guarantees],
-        )
+        self._rounds = job.rounds
+        self._scopes = [guarantee_text.format_scope(of) for of in plan.guarantees]
         self._handle = self._display.display(self._format_html(done, "begins"), display_id=True)
 
     def round_done(self, line: RoundLine) -> None:

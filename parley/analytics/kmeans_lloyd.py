@@ -77,10 +77,8 @@ class LloydQueries(ReleaseSession):
         each = float(whole / rounds)
         while to_fraction(each) * rounds > whole:
             each = math.nextafter(each, 0)
-        points, condition = (
-            _scale_centres(self.schema, columns, start),
-            parse_optional_condition(where),
-        )
+        points = _scale_centres(self.schema, columns, start)
+        condition = parse_optional_condition(where)
         balance = max(1, round(UNIT_BALANCE * NOISES[noise](len(columns))))
         answers = list[Answer]()
         for _ in range(rounds):

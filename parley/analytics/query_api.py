@@ -394,11 +394,9 @@ def format_plan(
     planned: PlannedBatch, queries: Sequence[Query], *, terms: SessionTerms, epsilon: float
 ) -> str:
     """Describe a planned release in words."""
-    plan, scale, nearer = (
-        planned.plan,
-        planned.compute_scale(),
-        planned.compute_error_ratios(terms.facts),
-    )
+    plan = planned.plan
+    scale = planned.compute_scale()
+    nearer = planned.compute_error_ratios(terms.facts)
     each = zip(
         queries, planned.compute_errors(terms.facts), nearer, planned.batch.weights, strict=True
     )

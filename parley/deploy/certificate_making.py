@@ -126,10 +126,8 @@ def _sign_certificate(
     *more: x509.ExtensionType,
 ) -> bytes:
     """Return a certificate (PEM) that cannot sign other certificates."""
-    issuer, signer = (
-        load_certificate(authority / "ca.crt"),
-        load_private_key(authority / "ca.key"),
-    )
+    issuer = load_certificate(authority / "ca.crt")
+    signer = load_private_key(authority / "ca.key")
     by = x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key())
     leaf = (
         _create_builder(subject, issuer.subject, key, days)

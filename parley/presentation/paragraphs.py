@@ -54,11 +54,9 @@ def format_headline(run: RunSummary) -> str:
 
 def describe_noise(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     """Describe which noise was added and where."""
-    noise, law, point = (
-        guarantee.noise,
-        get_law_text(guarantee.noise.law),
-        find_noise_point(guarantee.noise.point),
-    )
+    noise = guarantee.noise
+    law = get_law_text(guarantee.noise.law)
+    point = find_noise_point(guarantee.noise.point)
     said = [law.sentence, point.sentence]
     if noise.sensitivity and noise.scale and not law.on_batches:
         letter = law.get_symbol(counted=run.clipped_fraction is not None)

@@ -242,10 +242,8 @@ def _build_cards(run: RunContent) -> list[Card]:
         cards.append(_build_metric_card(summary, title, "accuracy", accuracies))
     if summary.loss is not None:
         cards.append(_build_metric_card(summary, "Loss", "loss", losses))
-    length, batch = (
-        summary.primary.noise.expected_norm,
-        guarantee_text.is_on_batches(summary.primary),
-    )
+    length = summary.primary.noise.expected_norm
+    batch = guarantee_text.is_on_batches(summary.primary)
     if length is not None:
         often = "step" if batch else "round"
         each = f" in every {often}" if batch or summary.rounds > 1 else ""
