@@ -20,10 +20,12 @@ from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError
 from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.rounding import format_exact
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
-from parley.server.planning.session_terms import QUERY_LAWS
+from parley.server.planning.budget_check import MAX_DELTA, describe_large_delta
+from parley.server.planning.session_terms import QUERY_LAWS, SessionTerms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.query_session import QuerySession
@@ -73,6 +75,8 @@ def open_session(
         )
         simulated = build_simulated_parties(stack, settings, block, dealt)
     if folder is None:
+        if simulated is not None:
+            _check_delta(simulated.terms)
         plain = settings.model_dump(mode="json", exclude_defaults=True)
         folder = SessionFolder.create(
             None if out is None else Path(out), plain, schema=known.to_toml()
@@ -93,6 +97,16 @@ def open_session(
         randomness=Randomness(seed=settings.seed, party=None),
     )
     return session, settings
+
+
+def _check_delta(terms: SessionTerms) -> None:
+    """Raise QueryError if δ is too large for the public number of records, or of parties."""
+    counts = {Unit.RECORD: (terms.facts.records, "records"), Unit.PARTY: (terms.parties, "parties")}
+    count, many = counts.get(terms.counting.unit, (None, ""))
+    if count is None or terms.delta <= MAX_DELTA:
+        return
+    if what := describe_large_delta(terms.delta, count, many, key="delta"):
+        raise QueryError(what)
 
 
 def _build_budget(settings: Settings, asked: SessionParties) -> DatasetBudget:

@@ -34,7 +34,7 @@ from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.run_stages import RunStage, get_rounds_stage
 
-_MAX_DELTA = 0.01
+MAX_DELTA = 0.01
 """Maximum probability with which a record may be revealed; the field's papers use up to 10⁻³."""
 
 _log = logging.getLogger("parley.budgets")
@@ -179,18 +179,25 @@ def check_delta(job: Job, plan: ReleasePlan) -> None:
     records = math.ceil(plan.parties * plan.mean_records)
     counts = {Unit.RECORD: (records, "records"), Unit.PARTY: (plan.parties, "parties")}
     for asked, guarantee in zip(job.budgets, plan.guarantees, strict=True):
-        count, many = counts[guarantee.unit]
-        if guarantee.delta * count < 1:
-            continue
-        what = (
-            f"Expected privacy.{asked.key_prefix}delta well below 1/{count}, for {count} {many}, "
-            f"got {format_exact(guarantee.delta)}: a mechanism that reveals one of them in full "
-            "can satisfy it. `--set "
-            f"privacy.{asked.key_prefix}delta=1e-{len(str(count)) + 1:02}` is small enough."
+        what = describe_large_delta(
+            guarantee.delta, *counts[guarantee.unit], key=f"privacy.{asked.key_prefix}delta"
         )
-        if guarantee.delta > _MAX_DELTA:
+        if what and guarantee.delta > MAX_DELTA:
             raise JobError(what)
-        _log.warning(what)
+        if what:
+            _log.warning(what)
+
+
+def describe_large_delta(delta: float, count: int, many: str, *, key: str) -> str:
+    """Return why δ is too large for so many records or parties; empty if it is not."""
+    if delta * count < 1:
+        return ""
+    small = f"{key}=1e-{len(str(count)) + 1:02}"
+    remedy = f"`--set {small}`" if "." in key else small
+    return (
+        f"Expected {key} well below 1/{count}, for {count} {many}, got {format_exact(delta)}: a "
+        f"mechanism that reveals one of them in full can satisfy it. {remedy} is small enough."
+    )
 
 
 def register_budgets(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[DatasetBudget, ...]:

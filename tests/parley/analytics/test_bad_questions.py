@@ -1,6 +1,7 @@
 """Every question that cannot be asked: what was expected, what came, and nothing charged."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import parley
 from parley import col
 from parley.client.data.schema import Schema
+from parley.client.queries.base import QueryError
 from parley.client.queries.moments import Mean
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
@@ -246,3 +248,13 @@ def test_an_epsilon_whose_noise_no_sampler_draws_is_refused_before_a_charge(
         assert s.remaining == total
         for fits in (1e-6, 1e3 - 1):  # as the message says
             ask(s, fits)
+
+
+def test_a_delta_that_may_reveal_a_record_is_refused_with_one_that_works(tmp_path):
+    facts = {"schema": SCHEMA, "epsilon": 1, "parties": 2}
+    with pytest.raises(QueryError, match=r"Expected delta well below 1/50, .* got 0\.5") as refused:
+        parley.Session(ROWS, delta=0.5, out=tmp_path / "s", **facts)
+    assert not (tmp_path / "s").exists()
+    works = float(re.search(r"delta=(\S+) is small enough", str(refused.value))[1])
+    with parley.Session(ROWS, delta=works, **facts) as s:
+        s.mean("age", epsilon=0.5)
