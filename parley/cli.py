@@ -33,11 +33,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     suggest_commands=False,  # click does it already
     help="Several parties train one private model. No party shows a record, and a ledger accounts "
-    "for every release.\n"
-    "\n"
-    "Start with [bold]parley run[/bold] (five hospitals, bundled data), then [bold]parley run "
-    "--print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] shows what a budget buys "
-    "before any data are read.",
+    "for every release.\n\nStart with [bold]parley run[/bold] (five hospitals, bundled data), then "
+    "[bold]parley run --print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] shows what "
+    "a budget buys before any data are read.",
 )
 
 

@@ -296,10 +296,9 @@ class Answer:
         together += f" in {len(self.earlier) + 1} steps" if self.earlier else ""
         lines.append(
             f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "
-            f"charged ε = {self.asked}{together} of "
-            f"{format_exact(charge.budget.epsilon)}, left {format_rounded_down(charge.left)} "
-            f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
-            f"{charge.against.short})"
+            f"charged ε = {self.asked}{together} of {format_exact(charge.budget.epsilon)}, left "
+            f"{format_rounded_down(charge.left)} ({charge.budget.unit}, "
+            f"{charge.budget.neighbouring}; against {charge.against.short})"
         )
         rates = [
             AttackerRate(members=k, alarms=FALSE_ALARM_RATE, rate=self.tradeoff(members=k))

@@ -44,9 +44,8 @@ class ClickLog:
     def __str__(self) -> str:
         unit = self.counts.ledger.budget.unit
         return (
-            f"{self.counts}\n"
-            f"{self.users:,} synthetic users with {self.clicks} clicks each, drawn from these "
-            f"counts at no further cost. ε protects one {unit}."
+            f"{self.counts}\n{self.users:,} synthetic users with {self.clicks} clicks each, drawn "
+            f"from these counts at no further cost. ε protects one {unit}."
         )
 
 

@@ -78,10 +78,9 @@ class QuantileResult:
         value, *ends = (format_to_width(each, high - low) for each in (self.value, low, high))
         seeded = "\nthe noise is seeded: repeatable, without any protection"
         return (
-            f"{value}   noise interval 95 %: {ends[0]} … {ends[1]}\n"
-            f"by {len(self.answers)} counts of {last.survivors} of {last.parties} parties; "
-            f"{last.law}; charged ε = {format_exact(spent)} in all, left "
-            f"{format_rounded_down(charge.left)} "
+            f"{value}   noise interval 95 %: {ends[0]} … {ends[1]}\nby {len(self.answers)} counts "
+            f"of {last.survivors} of {last.parties} parties; {last.law}; charged ε = "
+            f"{format_exact(spent)} in all, left {format_rounded_down(charge.left)} "
             f"({charge.budget.unit}, {charge.budget.neighbouring}; against "
             f"{charge.against.short}){seeded * charge.seeded}"
         )

@@ -134,8 +134,7 @@ def _format_finding(answer: Answer, unknown: int) -> str:
     few = f" {unknown} of the cells have too few records for this ε." if unknown else ""
     return (
         f"{len(answer.table['value']):,} cells from {answer.survivors} of {answer.parties} "
-        f"parties; {answer.law}, scale {answer.scale:.4g}; "
-        f"ε = {answer.asked}{together}.{few}"
+        f"parties; {answer.law}, scale {answer.scale:.4g}; ε = {answer.asked}{together}.{few}"
     )
 
 

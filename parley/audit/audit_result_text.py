@@ -18,8 +18,7 @@ def format_claim(report: AuditReport) -> str:
     releases = "1 release" if claim.rounds == 1 else f"{claim.rounds} releases"
     return (
         f"ε = {format_rounded_up(claim.epsilon, 4)} at δ = {format_exact(claim.delta)} "
-        f"({claim.unit}, "
-        f"{claim.neighbouring}, against {against}), {claim.law}, {claim.release}, "
+        f"({claim.unit}, {claim.neighbouring}, against {against}), {claim.law}, {claim.release}, "
         f"{releases}, by the {claim.accountant} account"
     )
 

@@ -194,10 +194,9 @@ def _build_implementation(
         "justification": justification or "",
         "utility": "; ".join(filter(None, measured)),
         "additional_information": f"{format_algorithm_name(run)}, {run.parties} "
-        f"{format_noun(run.parties, 'party')}, run "
-        f"{statement.run_id}, {statement.status}. SHA-256 of the model {statement.model_sha256}, "
-        f"of the job {statement.job_sha256}; head of the ledger's chain {head.hash} after "
-        f"{head.records} {format_noun(head.records, 'record')}.",
+        f"{format_noun(run.parties, 'party')}, run {statement.run_id}, {statement.status}. SHA-256 "
+        f"of the model {statement.model_sha256}, of the job {statement.job_sha256}; head of the "
+        f"ledger's chain {head.hash} after {head.records} {format_noun(head.records, 'record')}.",
     }
     return {key: text for key, text in found.items() if text}
 

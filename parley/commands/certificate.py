@@ -116,10 +116,9 @@ def check_certificate_file(
     facts = verdict.certificate.statement
     about = (
         f"{facts.run_id}: {facts.algorithm}, {facts.parties} "
-        f"{format_noun(facts.parties, 'party')}, "
-        f"{facts.rounds_done} of "
-        f"{facts.rounds} {format_noun(facts.rounds, 'round')}, "
-        f"{facts.status}, engine {facts.engine}; issued {facts.issued}"
+        f"{format_noun(facts.parties, 'party')}, {facts.rounds_done} of {facts.rounds} "
+        f"{format_noun(facts.rounds, 'round')}, {facts.status}, engine {facts.engine}; issued "
+        f"{facts.issued}"
     )
     typer.echo(to_one_line(about))
     for line in verdict.confirmed:

@@ -29,8 +29,7 @@ _LINES_SHOWN = 6
 
 # No Python code between fork and exec: it would run gRPC's fork handlers, which sometimes abort.
 _END_WITH_PARENT_CODE = (
-    "import ctypes, os, sys; "
-    f"ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
+    f"import ctypes, os, sys; ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
     "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
 )
 

@@ -161,9 +161,8 @@ def plan(
 def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
     for code in () if trust_code else find_code_references(job):
         raise JobError(
-            f"Expected --trust-code (trust_code=True) with a job that names code, got "
-            f"{code.key} = {code.value!r}, which a plan would run. Read it first; "
-            "none of it was run."
+            f"Expected --trust-code (trust_code=True) with a job that names code, got {code.key} = "
+            f"{code.value!r}, which a plan would run. Read it first; none of it was run."
         )
     shape = get_public_shape(job)
     federation = _build_equal_federation(job.parties.count, shape.min_records, schema=shape.schema)

@@ -70,9 +70,8 @@ def load_fitted_model(
     file, described, tensors = opened.file, opened.description, opened.tensors
     if described["label"] == _APP:
         raise ModelFileError(
-            f"Expected a model that reads rows, got that of a Flower app in {file}: its code "
-            "reads them. Load its arrays from arrays.safetensors in the same folder "
-            "(docs/flower.md)."
+            f"Expected a model that reads rows, got that of a Flower app in {file}: its code reads "
+            "them. Load its arrays from arrays.safetensors in the same folder (docs/flower.md)."
         )
     text = described["schema"]
     if schema is not None:

@@ -260,9 +260,8 @@ def format_self_audit(run: RunSummary) -> str:
         f"ε ≥ {format_rounded_down(found.epsilon_lower, 4)} at δ = {format_exact(of.delta)} with "
         f"{100 * found.confidence:g} % confidence ({format_scope(of)}; against {readers.short}); "
         f"claimed against them: {format_epsilon_delta(claimed.epsilon, claimed.delta)}; if its "
-        "curve is Gaussian, ε ≥ "
-        f"{format_rounded_down(found.epsilon_lower_on_gaussian_curve, 4)}; "
+        f"curve is Gaussian, ε ≥ {format_rounded_down(found.epsilon_lower_on_gaussian_curve, 4)}; "
         f"{format_number(found.right)} of {format_number(found.guesses)} guesses right, of "
-        f"{format_number(found.canaries)} coins ({_COINS[found.coins]}), which can show at most "
-        f"ε = {format_rounded_down(found.ceiling, 4)}: a lower bound, not an estimate"
+        f"{format_number(found.canaries)} coins ({_COINS[found.coins]}), which can show at most ε "
+        f"= {format_rounded_down(found.ceiling, 4)}: a lower bound, not an estimate"
     )

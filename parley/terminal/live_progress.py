@@ -190,8 +190,7 @@ class RunDisplay:
             clip = "" if of is plan.primary else f" on updates clipped to {of.clip_norm:g}"
             self._console.print(
                 f"budget {guarantee_text.format_allowed(asked.epsilon, asked.delta)}, "
-                f"{guarantee_text.format_scope(of)} · "
-                f"{of.mechanism.law} noise{clip}",
+                f"{guarantee_text.format_scope(of)} · {of.mechanism.law} noise{clip}",
                 style="dim",
             )
 

@@ -77,9 +77,8 @@ def _load_schema(job: Job) -> Schema:
         command = f"parley schema infer {shlex.quote(data.source)}"
         command += " --query …" if data.query else ""
         raise JobError(
-            f"Expected data.schema with data.source = {data.source!r}, got none. "
-            f"`{command}` writes a first one to review. "
-            f"Bundled sources, which need none: {', '.join(BUNDLED)}."
+            f"Expected data.schema with data.source = {data.source!r}, got none. `{command}` "
+            f"writes a first one to review. Bundled sources, which need none: {', '.join(BUNDLED)}."
         )
     return load_schema(data.data_schema)
 

@@ -142,9 +142,8 @@ def describe_noise_remedy(
             continue
         if times >= needed:
             return (
-                f"The noise of ε = {format_exact(job.privacy.epsilon)} ({scope}) is too large "
-                f"for {records}: `parley run … --set {key}` makes it {times:.2g} times "
-                f"smaller{fewer}"
+                f"The noise of ε = {format_exact(job.privacy.epsilon)} ({scope}) is too large for "
+                f"{records}: `parley run … --set {key}` makes it {times:.2g} times smaller{fewer}"
             )
     return (
         f"No ε up to {format_exact(MAX_EPSILON)} ({scope}) is enough for {records}: about "
