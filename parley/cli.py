@@ -20,6 +20,7 @@ from typer._completion_classes import completion_init
 from parley.command_options import COMPLETION_VARIABLE
 from parley.command_table import CommandTable
 from parley.safe_io.deprecations import rename_options
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.os_errors import describe_error
 from parley.safe_io.printable_text import guard_streams
 from parley.version import __version__
@@ -80,10 +81,8 @@ def main() -> NoReturn:
 
 def _read_arguments() -> list[str]:
     """Return the command line with current options; an option that is over is a usage error."""
-    try:
+    with translate_errors(ValueError, click.UsageError):
         return rename_options(sys.argv[1:])
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
 
 
 def _describe_failure(error: Exception) -> tuple[str, int]:

@@ -22,6 +22,7 @@ from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, compute_attack_power
 from parley.privacy.estimation.noise_intervals import clip_to_possible
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.safe_io.error_translation import translate_errors
 from parley.server.records.guarantee_facts import AttackerRate
 from parley.server.statements import attacker_text
 
@@ -185,13 +186,11 @@ class Answer:
                 f"Expected {' or '.join(sorted(free)) or 'no settings'} for a released answer "
                 f"of {self.query.kind}, got {', '.join(changes)}."
             )
-        try:
+        with translate_errors(DecodingError, QueryError):
             asked, summed = (
                 decode_query({**query.to_json(), **changes})
                 for query in (self.query, self.source.query)
             )
-        except DecodingError as error:
-            raise QueryError(str(error)) from error
         facts = self.source.parts[0].facts
         asked.check(facts.schema, facts.neighbouring)
         made = replace(self.source, query=summed)

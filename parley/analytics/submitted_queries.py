@@ -28,6 +28,7 @@ from parley.client.queries.query_batch import MAX_QUERIES
 from parley.client.queries.query_decoding import decode_query
 from parley.deploy.stream.run_queue import ANSWERS_FILE, PAGE_FILE, QUERIES_FILE, SESSION_FOLDER
 from parley.privacy.accounting.threat_model import Neighbouring
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
@@ -139,10 +140,8 @@ def _check_session(content: Any, *, own_files: bool) -> dict[str, Any]:
     if not settings.dataset:
         raise QueryError("Expected dataset, the parties' name for the data, got none.")
     if not own_files:
-        try:
+        with translate_errors(JobError, QueryError):
             check_submission(settings)
-        except JobError as error:
-            raise QueryError(str(error)) from error
     return session
 
 

@@ -10,6 +10,7 @@ import typer
 from parley import audit_bounds
 from parley.command_options import AsJson
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.json_writing import format_json
 
 bound_app = typer.Typer(
@@ -95,13 +96,11 @@ def factor(
 
 def _print_bound(method: str, as_json: bool, *counts: str, **asked: Any) -> None:
     """Print a bound. A number that it refuses is wrong input."""
-    try:
+    with translate_errors(ValueError, click.UsageError):
         seen: list[Any] = [audit_bounds.Hits.parse(each) for each in counts]
         if "residuals" in asked:
             seen.append(audit_bounds.Residuals.from_mean_norm(**asked.pop("residuals")))
         bound = audit_bounds.BOUNDS[method](*seen, **asked)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from error
     if as_json:
         typer.echo(format_json(bound.to_json()))
         return

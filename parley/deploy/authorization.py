@@ -13,6 +13,7 @@ from parley.client.contract.roster import Deployment, RosterParty
 from parley.deploy.certificate_making import certify, make_client_request
 from parley.deploy.pki import parse_subject
 from parley.deploy.private_files import PkiError
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.file_writing import write_file
 from parley.secure_agg.primitives import digest
 
@@ -76,8 +77,6 @@ def admit_operator(pem: bytes) -> str:
 
 
 def _parse_subject(pem: bytes) -> tuple[str, str, str]:
-    try:
+    with translate_errors(PkiError, NotAdmitted):
         found = parse_subject(pem)
-    except PkiError as error:
-        raise NotAdmitted(str(error)) from error
     return found["role"], found["name"], found["serial"]

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.party_sampling import EVERYONE
 from parley.privacy.accounting.threat_model import Unit
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError, replace_auto
@@ -246,10 +247,8 @@ def shrink_job(
             if plain[section].get(key) != value:
                 words.append(f"{section}.{key} = {value!r}")
             plain[section][key] = value
-    try:
+    with translate_errors(ValueError, JobError):
         return tuple(words), Job.model_validate(plain)
-    except ValueError as error:
-        raise JobError(str(error)) from error
 
 
 def compute_min_features(job: Job) -> int:

@@ -25,6 +25,7 @@ from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.privacy.audit.claimed_curve import ClaimedCurve
 from parley.privacy.audit.event_counts import ScoreEvent, compute_alpha, compute_pilot_size
 from parley.privacy.audit.two_world_bounds import compute_pair_ceiling
+from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.job import Job
 from parley.simulations.audit.audit_methods import METHODS, MethodInput
 from parley.simulations.audit.audit_results import (
@@ -78,10 +79,8 @@ class Effort:
     seed: int | None = None
 
     def __post_init__(self) -> None:
-        try:
+        with translate_errors(ValueError, AuditError):
             compute_alpha(self.confidence)
-        except ValueError as error:
-            raise AuditError(str(error)) from error
         if self.trials is not None and self.trials < _MIN_TRIALS:
             raise AuditError(f"Expected trials >= {_MIN_TRIALS}, got {self.trials}.")
         for kind, asked, known in (

@@ -16,6 +16,7 @@ from parley.client.data.records import Records
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.row_preparation import build_prepared_rows
+from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
@@ -245,7 +246,7 @@ def _compute_rows(
 ) -> RawRows:
     """Return `[N, p]` the raw rows: cells, or features of the chosen map."""
     cells = records.features
-    try:
+    with translate_errors(FeatureError, JobError):
         if features is None:
             if not job.model.is_feature_map_open:
                 return cells
@@ -260,8 +261,6 @@ def _compute_rows(
         if features is None:
             return schema.scale_rows(np.asarray(cells, np.float64))
         return features.bind(schema).compute(cells)
-    except FeatureError as error:
-        raise JobError(str(error)) from error
 
 
 def _prepare_rows(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from parley.client.data.schema import Schema
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.map_building import build_map
+from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 
@@ -19,10 +20,8 @@ def compute_width(job: Job, schema: Schema | None) -> int:
     features = build_feature_map(job)
     if features is None or schema is None:
         return schema.dimension if schema else 1
-    try:
+    with translate_errors(FeatureError, JobError):
         return features.bind(schema).width
-    except FeatureError as error:
-        raise JobError(str(error)) from error
 
 
 def build_feature_map(job: Job) -> FeatureMap | None:
@@ -35,7 +34,5 @@ def build_feature_map(job: Job) -> FeatureMap | None:
     if not named:
         return None
     place = getattr(job.model, "features", "")
-    try:
+    with translate_errors(FeatureError, JobError):
         return build_map(named["name"], named["settings"], own_maps={named["name"]: place})
-    except FeatureError as error:
-        raise JobError(str(error)) from error

@@ -26,6 +26,7 @@ from parley.client.data.class_labels import to_classes
 from parley.client.dp_sgd.local_training import train_party
 from parley.client.dp_sgd.training_data import PartyData
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.job import Job
 from parley.server.jobs.network_algorithms import build_network, compute_model_width
 from parley.server.jobs.section_base import JobError
@@ -154,11 +155,9 @@ def build_network_experiment(
     Raises:
         JobError, NetworkError: no such components, or a model that cannot be built.
     """
-    try:
+    with translate_errors(ValueError, JobError):
         labels, count = to_classes(data.labels, data.classes)
         test_labels, _ = to_classes(data.test_labels, data.classes)
-    except ValueError as error:
-        raise JobError(str(error)) from error
     features, test_rows = data.rows.shape[1], data.test_rows
     width = compute_model_width(job, features)
     experiment = NetworkExperiment(

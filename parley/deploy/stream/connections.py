@@ -29,6 +29,7 @@ from parley.deploy.stream.grpc_options import (
     FrameReader,
     split_into_chunks,
 )
+from parley.safe_io.error_translation import translate_errors
 
 _MAX_WAITING = 16
 _PROBE_S = 2.0
@@ -171,10 +172,8 @@ class PartyConnection:
         while (message := await self._read()) is not None:
             self._messages += 1
             self.silent_since = None
-            try:
+            with translate_errors(EnvelopeError, Dropped):
                 whole = reader.take(message)
-            except EnvelopeError as error:
-                raise Dropped(str(error)) from error
             if whole is not None:
                 del self._due[whole.number]  # a second reply is not expected
                 if whole.number in (PROBE, HEARTBEAT):
