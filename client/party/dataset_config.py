@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
 from parley.client.contract.party_messages import Declined, Reason
 from parley.client.data.budget_blocks import Division
@@ -21,6 +29,7 @@ from parley.privacy.accounting.account_certificates import (
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.safe_io.number_keys import is_truth_for_number
 
 APP_DATA, APP_KNOWS = "app", "elsewhere"
 """Label reading for records that only the party's own app reads; app-data if it knows where."""
@@ -35,6 +44,14 @@ class PolicySection(BaseModel):
     model_config = ConfigDict(
         extra="forbid", frozen=True, alias_generator=lambda name: name.replace("_", "-")
     )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _refuse_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse true where a number is expected; a budget of true would be 1."""
+        if is_truth_for_number(value, cls.model_fields[str(info.field_name)].annotation):
+            raise PydanticCustomError("truth_value", "Input should be a number, no truth value")
+        return value
 
 
 @dataclass(frozen=True, kw_only=True)

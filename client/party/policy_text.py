@@ -48,5 +48,5 @@ def format_fault(key_path: tuple[int | str, ...], fault: object) -> str:
         return f"Unknown key {where}.{hint}"
     message = str(details["msg"]).removeprefix("Value error, ").removeprefix("Input should be ")
     if details["type"] == "value_error":
-        return f"{where}: {message}"
+        return f"{where}: {message}" if where else message
     return f"Expected {where} to be {message[0].lower()}{message[1:]}, got {details['input']!r}."

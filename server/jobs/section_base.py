@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -24,6 +24,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from parley.safe_io.number_keys import is_truth_for_number
 from parley.safe_io.path_names import is_own_code
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -51,15 +52,9 @@ class JobSection(BaseModel):
     @classmethod
     def _refuse_truth_value(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse true where a number is expected; it would count as 1."""
-        types = _list_types(cls.model_fields[str(info.field_name)].annotation)
-        if isinstance(value, bool) and types & {int, float} and not types & {bool, Any}:
+        if is_truth_for_number(value, cls.model_fields[str(info.field_name)].annotation):
             raise PydanticCustomError("truth_value", "Input should be a number, no truth value")
         return value
-
-
-def _list_types(annotation: Any) -> set[Any]:
-    """Return the types in an annotation, at any depth."""
-    return {annotation}.union(*map(_list_types, get_args(annotation)))
 
 
 def replace_auto(value: T | Auto, otherwise: T) -> T:

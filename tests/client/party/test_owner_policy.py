@@ -66,6 +66,7 @@ def test_the_defaults_are_those_of_a_real_party():
         ("[data.a]\nepsilon = 1\ndelta = 0", "Expected one of path, source, prepared and app-data"),
         ("[data.a]\nepsilon = 1\ndelta = 0\npath = 'a.csv'", "Expected a schema with path"),
         ("[data.a]\nprepared = 'a.npz'\ndelta = 0", "data.a.epsilon"),
+        ("[data.a]\nprepared = 'a'\nepsilon = true\ndelta = 0", "to be a number, no truth value"),
         ("[data.a]\nprepared = 'a'\nepsilon = inf\ndelta = 0", "data.a.epsilon"),
         ("[data.a]\nprepared = 'a'\nepsilon = 1\ndelta = 1", "data.a.delta"),
         ("[data.a]\nprepared = 'a'\nepsilon = 1\ndelta = 0\nclases = 2", "Did you mean classes?"),
