@@ -198,10 +198,10 @@ def _build_table_from_pair(
 
 def _check_order(features: Any, labels: Any, where: str) -> None:
     """Raise DataError if X and y are pandas objects with the same index in another order."""
-    indexes = [getattr(each, "index", None) for each in (features, labels)]
-    if not all(hasattr(index, "equals") for index in indexes):
+    ours: Any = getattr(features, "index", None)
+    theirs: Any = getattr(labels, "index", None)
+    if not (hasattr(ours, "equals") and hasattr(theirs, "equals")):
         return
-    ours, theirs = indexes
     if ours.equals(theirs) or len(ours) != len(theirs) or not ours.is_unique:
         return
     if ours.isin(theirs).all():
