@@ -95,7 +95,8 @@ class Job(JobSection):
                     "A pure guarantee (δ = 0) needs privacy.noise = 'laplace-l1' (or 'l2-laplace', "
                     "pure except for its sampler's distance, stated as δ = 2^-40)."
                 )
-                if "laplace-l1" not in self.algorithm.laws:
+                known = (MECHANISMS[each] for each in self.algorithm.laws if each in MECHANISMS)
+                if all(each.calibrations for each in known):  # none is pure
                     pure = (
                         f"No noise of {self.algorithm.kind} gives a pure guarantee. Use `--set "
                         "privacy.delta=1e-05`."
