@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -17,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from parley.client.data.data_error import DataError
@@ -185,6 +186,17 @@ def _prepare(job: Job, data_folder: Path, folder: Path) -> str:
     return ""
 
 
+@contextmanager
+def _hide_main_module() -> Iterator[None]:
+    """Start processes that do not import the caller's script: it would sweep again in each."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
 def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, ResultRow]]:
     """Yield each task's name and row, as they end."""
     others = set(multiprocessing.active_children())
@@ -195,7 +207,9 @@ def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, R
         waiting: dict[Future[ResultRow], CellTask] = {}
         try:
             for task in tasks:
-                waiting[pool.submit(run_cell, task)] = task
+                with _hide_main_module():
+                    started = pool.submit(run_cell, task)
+                waiting[started] = task
                 if len(waiting) >= 2 * workers:
                     yield from _collect_ended(waiting)
             while waiting:

@@ -2,6 +2,8 @@
 
 import contextlib
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -194,3 +196,19 @@ def test_what_runs_warn_of_is_a_note_below_the_table(tmp_path, capsys):
     assert "Expected privacy.delta well below 1/240" in first
     assert len(lines) <= 15
     assert "well below" not in capsys.readouterr().err
+
+
+def test_a_script_may_sweep_at_its_top_level(tmp_path):
+    script = tmp_path / "study.py"
+    script.write_text(
+        "import parley\n"
+        'print("begun")\n'
+        'keys = {"parties.count": 2, "algorithm.rounds": 1, "run.baseline": False}\n'
+        'print(parley.sweep(keys, over={"epsilon": [0.5, 1]}, workers=1, out="found"))\n'
+    )
+    told = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.count("begun") == 1  # no process runs the script again
+    assert "2 of 2 runs" in told.stdout
