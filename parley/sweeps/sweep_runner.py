@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -26,6 +26,7 @@ from parley.client.data.schema import SchemaError
 from parley.presentation.page_registry import write_page
 from parley.presentation.short_layout import MAX_LINES, Row, format_rows
 from parley.safe_io.file_writing import write_file
+from parley.server.jobs.external_references import find_code_references
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import build_report_frame
@@ -111,9 +112,8 @@ def run_cells(
     tell(None)
     left = [cell for name, cell in cells.items() if name not in rows]
     aggregated = "aggregated" in sweep.non_private
-    for name, row in _run_tasks(
-        _prepare_tasks(left, folder, rows, places, aggregated=aggregated), workers
-    ):
+    tasks = _prepare_tasks(left, folder, rows, places, aggregated=aggregated)
+    for name, row in _run_tasks(tasks, workers, in_script=any(map(_is_in_script, left))):
         rows[name] = row
         tell(row)
     return [{**rows[cell.name], **cell.values} for cell in sweep.cells]
@@ -186,6 +186,12 @@ def _prepare(job: Job, data_folder: Path, folder: Path) -> str:
     return ""
 
 
+def _is_in_script(cell: SweepCell) -> bool:
+    """Return whether a cell's code is defined in the caller's script, as "__main__:name"."""
+    named = [] if cell.job is None else find_code_references(cell.job)
+    return any(each.value.startswith("__main__:") for each in named)
+
+
 @contextmanager
 def _hide_main_module() -> Iterator[None]:
     """Start processes that do not import the caller's script: it would sweep again in each."""
@@ -197,8 +203,14 @@ def _hide_main_module() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, ResultRow]]:
-    """Yield each task's name and row, as they end."""
+def _run_tasks(
+    tasks: Iterator[CellTask], workers: int, *, in_script: bool
+) -> Iterator[tuple[str, ResultRow]]:
+    """Yield each task's name and row, as they end.
+
+    Args:
+        in_script: whether the processes need the caller's script.
+    """
     others = set(multiprocessing.active_children())
     with _limit_threads():
         pool = ProcessPoolExecutor(
@@ -207,7 +219,7 @@ def _run_tasks(tasks: Iterator[CellTask], workers: int) -> Iterator[tuple[str, R
         waiting: dict[Future[ResultRow], CellTask] = {}
         try:
             for task in tasks:
-                with _hide_main_module():
+                with nullcontext() if in_script else _hide_main_module():
                     started = pool.submit(run_cell, task)
                 waiting[started] = task
                 if len(waiting) >= 2 * workers:

@@ -212,3 +212,22 @@ def test_a_script_may_sweep_at_its_top_level(tmp_path):
     assert told.returncode == 0, told.stderr
     assert told.stdout.count("begun") == 1  # no process runs the script again
     assert "2 of 2 runs" in told.stdout
+
+
+def test_a_script_may_sweep_over_its_own_network_below_its_main_line(tmp_path):
+    script = tmp_path / "study.py"
+    script.write_text(
+        "import parley\n"
+        "from torch import nn\n"
+        "def small(features, classes):\n"
+        "    return nn.Linear(features, classes)\n"
+        'if __name__ == "__main__":\n'
+        '    keys = {"parties.count": 2, "algorithm.rounds": 1, "run.baseline": False}\n'
+        '    model = "__main__:small"\n'
+        '    print(parley.sweep(keys, {"epsilon": [1]}, model=model, workers=1, out="found"))\n'
+    )
+    told = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert told.returncode == 0, told.stderr
+    assert "1 of 1 runs" in told.stdout
