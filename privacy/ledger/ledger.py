@@ -281,9 +281,10 @@ class Ledger:
         Only records that are newer than the last call's are read.
         """
         with self._database.open_reader() as reader:
-            self._charges = reader.count_charges(run_id, self._charges)
+            # Another thread may count another run's charges meanwhile.
+            self._charges = charges = reader.count_charges(run_id, self._charges)
         counts: dict[Unit, dict[PrivacyEvent, int]] = {}
-        for (key, event), count in self._charges.counts.items():
+        for (key, event), count in charges.counts.items():
             if key.dataset == dataset:
                 counts.setdefault(key.unit, {})[event] = count
         return counts

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -191,6 +193,25 @@ def test_a_runs_charges_are_read_once_and_again_if_the_log_is_another(
         for head in (ChainHead(records=3, hash="x"), ChainHead(records=99, hash=seen.head.hash)):
             of_another_log = replace(seen, head=head, counts={})
             assert reader.count_charges("run-1", of_another_log) == seen
+
+
+def test_charges_are_those_of_the_run_while_a_thread_counts_another_runs(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger.reserve((an_entry(1),))
+    database = ledger._database
+    open_reader = database.open_reader
+
+    @contextmanager
+    def open_and_leave_the_turn_to_another() -> Iterator[Any]:
+        with open_reader() as reader:
+            yield reader
+        monkeypatch.setattr(database, "open_reader", open_reader)
+        assert ledger.count_charges("run-2", ADULT.name) == {}
+
+    monkeypatch.setattr(database, "open_reader", open_and_leave_the_turn_to_another)
+    counts = ledger.count_charges("run-1", ADULT.name)
+    assert counts == {Unit.RECORD: {an_entry(1).event: 1}}
 
 
 def test_an_entry_is_yielded_once_it_is_settled_and_not_kept(ledger: Ledger) -> None:
