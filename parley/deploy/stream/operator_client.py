@@ -258,7 +258,7 @@ def submit_job(
         raise DeployError("Expected only --resume RUN: a resumed run uses its own job.")
     with OperatorClient(load_operator_home(to)) as operator:
         if resume is None:
-            own, schema = _with_schema(resolve_paths(load_job(job, overrides=sets)))
+            own, schema = _with_schema(_load_submission(job, sets))
             folder = operator.begin("submit", job=render_job(own), **schema)
         else:
             folder = operator.resume(Path(resume).name)
@@ -293,6 +293,20 @@ def submit_job(
     write_report(folder)
     theta = open_model(folder).tensors["theta"]
     return RunResult(summary=summary, folder=folder, theta=theta)
+
+
+def _load_submission(path: Path | None, sets: Sequence[str]) -> Job:
+    """Return the job with absolute file paths.
+
+    The parties' name for the data stays, also if it reads like a file's, such as "ward.csv".
+    """
+    given = load_job(path, overrides=sets)
+    job, source = resolve_paths(given), Path(given.data.source)
+    if source.parent not in (Path(path or "").parent, Path()):
+        return job
+    data = job.data.model_copy(update={"source": source.name})
+    privacy = job.privacy.model_copy(update={"dataset": given.privacy.dataset})
+    return job.model_copy(update={"data": data, "privacy": privacy})
 
 
 def _with_schema(job: Job) -> tuple[Job, dict[str, str]]:

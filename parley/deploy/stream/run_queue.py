@@ -135,7 +135,8 @@ class RunQueue:
         draft = self._runs / f".{secrets.token_hex(8)}.job.toml"
         try:
             write_file(draft, text)
-            job = load_job(draft)
+            # Its paths are not below the folder of this draft.
+            job = load_job(draft, stored=True)
         finally:
             draft.unlink(missing_ok=True)
         if not own_files:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +18,8 @@ from parley.deploy.stream.operator_client import OperatorClient, load_operator_h
 from parley.deploy.stream.run_queue import SET_ASIDE, RunQueue
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import RunFolderError, render_run_job
+from parley.server.records.run_folder import RunFolderError, load_run_job, render_run_job
+from parley.server.rounds.party_inspection import format_served_name
 
 
 def with_loss(path, text):
@@ -48,6 +50,31 @@ def test_a_remote_operator_runs_no_code_in_the_server(consortium, tmp_path):
             consortium.submit(job, by="operator")
     assert list(consortium.runs.iterdir()) == []
     assert not mark.exists()
+
+
+@pytest.mark.parametrize("folder", ["", "jobs"])
+def test_the_parties_name_for_the_data_may_read_like_a_files(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / folder).mkdir(exist_ok=True)
+    path = Path(folder, "job.toml")
+    path.write_text('[data]\nsource = "ward.csv"\n')
+    (tmp_path / "runs").mkdir()
+    queue = RunQueue(tmp_path / "runs")
+    for sets in ([], ["data.source=ward.csv"]):
+        text = render_job(operator_client._load_submission(path, sets))
+        name = queue.submit(text, by="operator", own_files=False)
+        job = load_run_job(tmp_path / "runs" / name)
+        assert format_served_name(job) == "ward.csv"
+    path.write_text('[data]\nsource = "records/ward.csv"\n')
+    text = render_job(operator_client._load_submission(path, []))
+    with pytest.raises(JobError, match=r"Expected no file in data\.source"):
+        queue.submit(text, by="operator", own_files=False)
+
+
+def test_a_submitted_path_is_not_resolved_on_the_server(tmp_path):
+    queue = RunQueue(tmp_path)
+    with pytest.raises(JobError, match=r"got 'shared\.sqlite'"):
+        queue.submit('[privacy]\nledger = "shared.sqlite"\n', by="operator", own_files=False)
 
 
 RAISED = ("SystemExit(0)", "KeyboardInterrupt()", "GeneratorExit()", "RecursionError()")
