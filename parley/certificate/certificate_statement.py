@@ -10,9 +10,10 @@ value of a record, no path and no party is named in it.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit
 from parley.privacy.ledger.hash_chain import encode_canonical_json
@@ -66,6 +67,17 @@ class CertifiedGuarantee(JsonRecord):
         return self.adversary.words
 
 
+def _check_time(text: str) -> str:
+    if datetime.fromisoformat(text).astimezone(UTC).isoformat(timespec="seconds") != text:
+        raise ValueError("Expected a time in UTC to the second")
+    return text
+
+
+_Time = Annotated[
+    str, Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00$"), AfterValidator(_check_time)
+]
+
+
 class ComputedWork(JsonRecord):
     """What a run computed, in names of its public schema. It holds no value of a record.
 
@@ -82,8 +94,8 @@ class ComputedWork(JsonRecord):
     label: str | None = None
     columns: tuple[str, ...] | None = None
     column_count: int | None = Field(None, ge=0)
-    first_release: str
-    last_release: str
+    first_release: _Time
+    last_release: _Time
 
 
 class CertificateStatement(JsonRecord):

@@ -84,6 +84,8 @@ def verify_certificate(
         )
     else:
         held += _check_run_folder(file, certificate, run, ledger)
+        if facts.work is not None and read_summary(run) is None:
+            open_.append(f"that the certified work was computed: {run} has no summary.json")
     if facts.rounds_done < facts.rounds:
         open_.append(
             f"that no answer decided that the run ended after {facts.rounds_done} of "

@@ -268,6 +268,39 @@ def test_it_states_what_was_computed_in_names_and_no_value(ward_run) -> None:
         verify_certificate(path, run=ward_run)
 
 
+def test_what_was_computed_is_unchecked_without_the_runs_summary(ward_run, tmp_path) -> None:
+    path, copy = tmp_path / "certificate.json", tmp_path / "run"
+    path.write_text(issue_certificate(ward_run, KEY).to_text())
+    checked = verify_certificate(path, run=ward_run)
+    assert "certified model, columns and times" in checked.confirmed[-1]
+    assert not any("was computed" in each for each in checked.unchecked)
+    shutil.copytree(ward_run, copy)
+    (copy / "summary.json").unlink()
+    verdict = verify_certificate(path, run=copy)
+    assert verdict.confirmed == checked.confirmed[:-1]
+    assert any("work was computed" in each for each in verdict.unchecked)
+
+
+@pytest.mark.parametrize(
+    "time",
+    [
+        "soon",
+        "2026-11-27T08:05",
+        "2026-11-27T08:05:32",
+        "2026-11-27T08:05:32+02:00",
+        "2026-13-27T08:05:32+00:00",
+        "2026-11-27T08:05:32+00:00\n",
+    ],
+)
+def test_a_signed_time_that_is_none_is_refused(ward_run, tmp_path, time) -> None:
+    signed = issue_certificate(ward_run, KEY).statement
+    work = signed.work.model_copy(update={"first_release": time})
+    path = tmp_path / "certificate.json"
+    path.write_text(sign_statement(signed.model_copy(update={"work": work}), KEY).to_text())
+    with pytest.raises(CertificateError, match="first_release"):
+        verify_certificate(path)
+
+
 def test_a_certificate_without_what_was_computed_stays_valid(ward_run) -> None:
     older = issue_certificate(ward_run, KEY).statement.with_fields(work=None)
     path = ward_run.parent / "older.json"
