@@ -207,7 +207,8 @@ def _check_order(features: Any, labels: Any, where: str) -> None:
     if ours.isin(theirs).all():
         raise DataError(
             "y in the order of X",
-            "the same index in another order (y = y.loc[X.index] orders it)",
+            "the same index in another order (y = y.loc[X.index] orders it; y.to_numpy() is paired "
+            "by position)",
             path=where,
         )
 

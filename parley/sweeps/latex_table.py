@@ -127,13 +127,12 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
         _format_epsilon([] if is_swept else _find_values(good, "epsilon")),
         _format_delta(_find_values(good, "delta")),
     ]
-    axes = grid.down or tuple(axis for axis in (grid.across,) if axis not in ("", EPSILON))
     beyond = grid.format_charged_more()
     sentences = [
         f"{_TITLES.get(metric, metric.replace('_', ' ').capitalize())}: mean over {seeds} "
         f"{format_noun(seeds, 'seed')}{spread}",
         ", ".join(fact for fact in facts if fact),
-        escape_latex(f"ε holds {format_scope(good, axes)}") if good else "",
+        escape_latex(f"ε holds {format_scope(good, grid.labelled_axes)}") if good else "",
         "The best mean of a column is bold" if len(grid.labels) > 1 else "",
         rf"$^{{\dagger}}$ {escape_latex(beyond)}" if beyond else "",
         f"All figures are of simulations (Parley {escape_latex(version)})",

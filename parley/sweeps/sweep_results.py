@@ -106,13 +106,12 @@ def format_scope(rows: Sequence[Row], axes: Sequence[str] = ()) -> str:
     for row in rows:
         of = labels.setdefault(Adversary(row["adversary"]).words, {})
         of[format_cell_label({"values": row}, axes)] = None
-    against = [
-        f"{words} ({', '.join(names)})" if len(labels) > 1 and axes else words
-        for words, names in labels.items()
-    ]
+    against = " or ".join(labels)
+    if len(labels) > 1 and axes:
+        against = "; ".join(f"{words} ({', '.join(names)})" for words, names in labels.items())
     assumed = format_assumptions(rows)
     assuming = f"; assuming: {assumed}" if assumed else ""
-    return f"{' or '.join(scopes)}, against {'; '.join(against)}{assuming}"
+    return f"{' or '.join(scopes)}, against {against}{assuming}"
 
 
 def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:

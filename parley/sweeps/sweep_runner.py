@@ -53,6 +53,8 @@ from parley.version import __version__
 
 _MAX_FOLDER = 60
 _ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
+_MAX_NAMED_ROWS = 4
+"""Maximum number of rows of a table that are named with their adversary below it."""
 
 
 class SweepStopped(RuntimeError):
@@ -294,12 +296,13 @@ class SweepResult:
         files = f"{self.page.name}, results.csv, results.tex, figures/"
         grid = build_grid(self.rows, self.axes)
         ended = [row for row in self.rows if row["status"] != "failed"]
+        named = grid.labelled_axes if len(grid.labels) <= _MAX_NAMED_ROWS else ()
         beyond = grid.format_charged_more()
         footer = format_rows(
             [
                 Row("", seeds),
                 Row("", f"{CHARGED_MORE_MARK} {beyond}" if beyond else ""),
-                Row("Protects", format_scope(ended) if ended else ""),
+                Row("Protects", format_scope(ended, named) if ended else ""),
                 Row("Noise", "drawn from seeds: it protects nobody (-v: cost on real records)"),
                 *(Row("Note", text, rank=1) for text in self.notes[:1]),
                 Row("Saved", f"{self.folder} ({files})", whole=True),

@@ -82,6 +82,11 @@ class TableGrid:
         found = [self._find_baseline(head, f"baseline_{metric}") for head in self.heads]
         return found if any(value is not None for value in found) else []
 
+    @property
+    def labelled_axes(self) -> tuple[str, ...]:
+        """Axes whose values name the rows; those that name the columns if there is one row."""
+        return self.down or tuple(axis for axis in (self.across,) if axis not in ("", EPSILON))
+
     def is_charged_more(self, cell: Row) -> bool:
         """Return whether a run of the cell was charged more than its column's ε."""
         charged = cell["epsilon"]

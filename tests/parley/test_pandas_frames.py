@@ -88,5 +88,7 @@ def test_the_remedies_work():
     features, y = frame[["age"]], frame["sick"].iloc[::-1]
     paired = build_memory_table((features, y.loc[features.index]))
     assert paired.columns["sick"].tolist() == frame["sick"].tolist()
+    kept = build_memory_table((features, y.to_numpy()))
+    assert kept.columns[kept.label].tolist() == y.tolist()
     # Rows of other frames are paired by position, as in scikit-learn.
     assert build_memory_table((features, frame["sick"].set_axis(range(N, 2 * N)))).label == "sick"

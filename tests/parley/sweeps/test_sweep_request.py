@@ -136,6 +136,17 @@ def test_a_table_in_the_terminal_states_its_scope_and_marks_what_cost_more(tmp_p
     assert "†" not in str(plain)
 
 
+def test_a_table_in_the_terminal_names_the_rows_of_each_adversary(tmp_path):
+    place = {"folder": tmp_path, "page": tmp_path / "sweep.html", "cost": "", "errors": ()}
+    rows = [
+        {**row, "adversary": "all-others"} if row["method"] == "twice" else row
+        for row in priced_rows()
+    ]
+    text = " ".join(str(SweepResult(rows=rows, axes=AXES, **place)).split())
+    assert "if everyone else is honest (a_b & 5%); the server and all other" in text
+    assert "parties (twice)" in text
+
+
 def test_a_table_for_a_paper_states_what_was_measured_and_marks_what_cost_more():
     found = priced_rows()
     table = format_latex_table(
