@@ -77,7 +77,9 @@ def measure(asked: argparse.Namespace) -> None:
                     continue
                 case = Case(**{**vars_of(base), "epsilon": epsilon, "parties": 10})
                 features, clip, way = cell
-                with patch("parley.server.jobs.auto_settings.steps_by_rule", scaled(clip, way)):
+                with patch(
+                    "parley.server.jobs.auto_settings.choose_gradient_steps", scaled(clip, way)
+                ):
                     score = judged(case, parley(case, FEATURES.get(features, ())))
                 value = score.get("auc", score.get("r2"))
                 lines.write(json.dumps([name, epsilon, split, *cell, value]) + "\n")

@@ -285,7 +285,7 @@ class FederatedAlgorithm(Protocol):
 
     @property
     def assumption(self) -> str:
-        """Assumption of the claim beyond its proof (`parley.client.contract.list_assumptions`).
+        """Assumption of the claim beyond its proof (`parley.client.contract.assumptions`).
 
         Empty if contributions are exact by construction. A user-defined algorithm declares none:
         that its claim is right is an assumption.
