@@ -104,7 +104,8 @@ def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> Reco
 
 def describe_work(folder: RunFolder, summary: RunSummary, charges: RecordedCharges) -> ComputedWork:
     """Return what a run computed, from its folder and its ledger."""
-    schema = Schema.from_toml(folder.schema) if folder.schema else None
+    text, source = folder.schema, str(folder.path / "schema.toml")
+    schema = Schema.from_toml(text, source=source) if text else None
     return ComputedWork(
         model=get_public_name(summary.model),
         label=next(iter(schema.labels), None) if schema else None,

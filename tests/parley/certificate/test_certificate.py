@@ -22,6 +22,7 @@ from parley.certificate.certificate_statement import (
 from parley.certificate.issuance import issue_certificate, load_charges, load_signing_key
 from parley.certificate.verification import verify_certificate
 from parley.cli import app
+from parley.client.data.schema import SchemaError
 from parley.presentation.html_renderer import render_html
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
@@ -279,6 +280,15 @@ def test_what_was_computed_is_unchecked_without_the_runs_summary(ward_run, tmp_p
     verdict = verify_certificate(path, run=copy)
     assert verdict.confirmed == checked.confirmed[:-1]
     assert any("work was computed" in each for each in verdict.unchecked)
+
+
+def test_a_schema_that_is_none_is_refused_with_its_file(ward_run, tmp_path) -> None:
+    path, copy = tmp_path / "certificate.json", tmp_path / "run"
+    path.write_text(issue_certificate(ward_run, KEY).to_text())
+    shutil.copytree(ward_run, copy)
+    (copy / "schema.toml").write_text("x = 1")
+    with pytest.raises(SchemaError, match=re.escape(f"{copy / 'schema.toml'}: Expected")):
+        verify_certificate(path, run=copy)
 
 
 @pytest.mark.parametrize(
