@@ -106,7 +106,7 @@ def format_scope(rows: Sequence[Row], axes: Sequence[str] = ()) -> str:
     for row in rows:
         of = labels.setdefault(Adversary(row["adversary"]).words, {})
         of[format_cell_label({"values": row}, axes)] = None
-    against = " or ".join(labels)
+    against = ", or ".join(labels)
     if len(labels) > 1 and axes:
         against = "; ".join(f"{words} ({', '.join(names)})" for words, names in labels.items())
     assumed = format_assumptions(rows)

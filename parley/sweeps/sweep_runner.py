@@ -206,7 +206,7 @@ def _hide_main_module() -> Iterator[None]:
 
 
 def _run_tasks(
-    tasks: Iterator[CellTask], workers: int, *, in_script: bool
+    tasks: Iterator[CellTask], workers: int, *, in_script: bool = False
 ) -> Iterator[tuple[str, ResultRow]]:
     """Yield each task's name and row, as they end.
 

@@ -17,7 +17,7 @@ from parley.presentation.page_registry import write_page
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
 from parley.simulations.data.prepared_data import compute_data_key
-from parley.simulations.data.prepared_files import load_prepared
+from parley.simulations.data.prepared_files import load_prepared, save_prepared
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps import cell_worker, sweep_runner
 from parley.sweeps.comparison_page import compare_runs, list_run_names
@@ -124,7 +124,7 @@ def test_prepared_data_are_the_jobs_own_and_its_key_tells_them_apart(tmp_path):
     )
     assert len({compute_data_key(cell.job) for cell in sweep.cells}) == 2
     job = sweep.cells[0].job
-    prepare_data(job).save(tmp_path / "data")
+    save_prepared(prepare_data(job), tmp_path / "data")
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
     ours, whole = build_experiment(job, load_prepared(tmp_path / "data")), load_experiment(job)
     np.testing.assert_array_equal(ours.block.features, whole.block.features)
@@ -139,7 +139,7 @@ def ran(monkeypatch):
     """Cells run in this process; the names of those that did."""
     names = []
 
-    def here(tasks, _workers):
+    def here(tasks, _workers, **_how):
         for task in tasks:
             names.append(task.name)
             yield task.name, cell_worker.run_cell(task)

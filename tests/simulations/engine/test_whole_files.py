@@ -5,12 +5,13 @@ import pytest
 
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data.experiment import prepare_data
+from parley.simulations.data.prepared_files import save_prepared
 from parley.simulations.engine.party_folders import prepare_parties
 
 JOB = load_job(overrides=["parties.count=2"])
 WRITERS = {
     "savez": lambda folder: prepare_parties(JOB, folder),
-    "save": lambda folder: prepare_data(JOB).save(folder),
+    "save": lambda folder: save_prepared(prepare_data(JOB), folder),
 }
 
 
