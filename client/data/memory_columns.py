@@ -81,7 +81,7 @@ def to_columns(
     with NaN. A column of shape [N, 1] becomes `[N]`, unless the schema declares an array.
     """
     names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
-    if any(isinstance(name, tuple) for name in names):
+    if getattr(getattr(frame, "columns", None), "nlevels", 1) > 1:
         raise DataError(
             "one name for each column",
             "names of several levels (frame.columns = ['_'.join(map(str, name)) for name in "

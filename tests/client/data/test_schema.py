@@ -174,7 +174,7 @@ def test_every_key_of_a_schema_and_every_missing_text_is_on_a_page(monkeypatch):
     for text in MISSING_TEXTS - {""}:
         assert f"`{text}`" in page, text
     example = page.split("```toml\n")[1].split("```")[0]
-    assert Schema.from_toml(example).label.missing == "drop"
+    assert Schema.from_toml(example).label.positive == ("died",)
 
 
 DIGESTED = """
