@@ -22,6 +22,7 @@ from parley.client.dp_sgd.training_settings import VMAP, LocalTraining
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.inversion import LARGEST_SCALE
+from parley.safe_io.large_imports import import_large_library
 from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.algorithm_base import (
     PARTY_BUDGET_KEYS,
@@ -297,6 +298,7 @@ def build_network(job: Job, *, features: int, classes: int) -> Network:
     A network of your own code is tested before anything is charged: each row must be scored
     independently of the others. Raises NetworkError.
     """
+    import_large_library("torch")
     from parley.client.models.batch_invariance import check_batch_invariance  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
     from parley.client.models.networks import Network  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
