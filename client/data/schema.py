@@ -177,7 +177,7 @@ class Schema(SchemaPart):
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
         except ValidationError as error:
-            raise _explain_faults(error, source) from None
+            raise _build_fault_error(error, source) from None
         except ValueError as error:
             raise SchemaError(f"{source}: {error}") from error
 
@@ -212,7 +212,7 @@ class Schema(SchemaPart):
             }
             return cls.model_validate({"columns": tree, **keys})
         except ValidationError as error:
-            raise _explain_faults(error, "schema") from None
+            raise _build_fault_error(error, "schema") from None
         except ValueError as error:
             raise SchemaError(f"schema: {error}") from None
 
@@ -337,7 +337,7 @@ class Schema(SchemaPart):
         return text
 
 
-def _explain_faults(error: ValidationError, source: str) -> SchemaError:
+def _build_fault_error(error: ValidationError, source: str) -> SchemaError:
     """Return the error of a schema that has faults, each in a line."""
     format_fault = load_attribute("parley.client.data.schema_error_texts:format_fault")
     faults = error.errors(include_url=False)
