@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from parley.client.contract.party_messages import parse_strict_json
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.safe_io.file_reading import MAX_MODEL_BYTES
 from parley.safe_io.file_reading import open_regular_file as opened_to_read
 from parley.safe_io.os_errors import describe_cause

@@ -8,6 +8,7 @@ The folder is the interface between the process that runs a job and the one that
 from __future__ import annotations
 
 import secrets
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +21,9 @@ from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
-from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder, load_run_job, write_error
+from parley.safe_io.os_errors import describe_error
+from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder
+from parley.server.records.stored_job import load_run_job
 from parley.server.rounds.run_coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -136,3 +139,10 @@ def _get_version() -> str:
         return version("parley")
     except PackageNotFoundError:
         return ""
+
+
+def write_error(folder: Path, error: BaseException) -> None:
+    """Write the error's class, message and trace, atomically."""
+    kind, trace = type(error), "".join(traceback.format_exception(error))
+    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": describe_error(error)}
+    write_file(folder / "error.json", format_json({**said, "trace": trace}))

@@ -37,7 +37,7 @@ from parley.client.algorithms.algorithm_spec import (
 )
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
-from parley.client.contract.party_messages import Declined, Reason, decline_errors
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.record_codes import MAX_VALUES, encode_classes

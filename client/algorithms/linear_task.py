@@ -16,7 +16,7 @@ from parley.client.algorithms.algorithm_spec import (
     get_settings,
 )
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
 from parley.client.models.linear_models import LinearModel

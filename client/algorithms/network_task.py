@@ -10,7 +10,7 @@ from parley.client.algorithms.algorithm_spec import PartyResources, check_keys, 
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.party_sampling import PartySampling
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import (
     DecodingError,

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.feature_map import parse_feature_map
-from parley.client.contract.party_messages import Declined, Reason, decline_errors
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, format_received
 from parley.privacy.ledger.budget import check_name

@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.strict_decoding import MAX_TEXT_LENGTH
 
 _MAX_SETTINGS_LENGTH: Final = 1 << 14

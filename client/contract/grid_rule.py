@@ -9,7 +9,7 @@ the grid on which the noise is added must be fine (`parley.privacy.mechanisms.no
 
 from __future__ import annotations
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.mechanisms.base import Mechanism
 from parley.secure_agg.grid_check import is_finest

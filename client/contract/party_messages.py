@@ -1,10 +1,10 @@
-"""The messages between server and party: frames of bytes, and the reasons a party may give.
+"""The messages between server and party: frames of bytes.
 
     "PLY1" | length of the head, 4 bytes | head, JSON | blobs, one after another
 
 The head contains the kind, its fields and the length of every blob. No bytes follow the last blob.
-A reply has the kind `answer` and a status: ok or refused. A refusal depends only on policy, ledger,
-plan and public facts. Its `Reason` is a class and contains no data.
+A reply has the kind `answer` and a status: ok or refused. A refusal contains only its `Reason`
+(`refusals`).
 
 | request | head | blobs | blobs of an ok answer |
 |---|---|---|---|
@@ -30,21 +30,19 @@ plan and public facts. Its `Reason` is a class and contains no data.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from typing import Any
 
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.strict_decoding import (
     DecodingError,
     decode_dataclass,
     decode_value,
     format_received,
+    parse_strict_json,
 )
-from parley.safe_io.error_translation import translate_errors
 
 WIRE_VERSION = 7
 """Version of all messages. Sides with the same number work together, whatever their releases.
@@ -91,61 +89,6 @@ class Status(StrEnum):
 
     OK = "ok"
     REFUSED = "refused"
-
-
-class Reason(StrEnum):
-    """Reason of a party's refusal."""
-
-    UNKNOWN_DATASET = "unknown-dataset"
-    DATA_UNREADABLE = "data-unreadable"
-    SCHEMA = "schema"
-    SIZES_NOT_DISCLOSED = "sizes-not-disclosed"
-    VERSION = "version"
-    CLOCK_SKEW = "clock-skew"
-    UNKNOWN_SESSION = "unknown-session"
-    WRONG_RUN = "wrong-run"
-    COHORT_TOO_SMALL = "cohort-too-small"
-    UNIT = "unit"
-    NEIGHBOURING = "neighbouring"
-    MECHANISM = "mechanism"
-    CALIBRATION = "calibration"
-    SEEDED_NOISE = "seeded-noise"
-    ALGORITHM = "algorithm"
-    MODEL = "model"
-    SENSITIVITY = "sensitivity"
-    TOO_FEW_RECORDS = "too-few-records"
-    BUDGET_EXHAUSTED = "budget-exhausted"
-    RECORD_BOUND = "record-bound"
-    GRID = "grid"
-    DEGENERATE = "degenerate"
-    PLAN_CHANGED = "plan-changed"
-    OTHER_SURVIVORS = "other-survivors"
-    WAITING = "waiting-for-approval"
-    REFUSED = "refused-by-owner"
-    LAPSED = "approval-lapsed"
-    PROTOCOL = "protocol"
-    BUSY = "busy"
-    ERROR = "error"
-
-
-class Declined(Exception):
-    """The party's refusal. Only `reason` leaves its machine; `detail` is for its own log.
-
-    Attributes:
-        reason: a class, decided only by policy, plan and public facts.
-        detail: what was expected and what came; never a value of the data, never a secret.
-    """
-
-    def __init__(self, reason: Reason, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason, self.detail = reason, detail
-
-
-def decline_errors(
-    reason: Reason, kinds: type[Exception] | tuple[type[Exception], ...]
-) -> AbstractContextManager[None]:
-    """Decline for `reason` in place of an error of these kinds, with its text for the own log."""
-    return translate_errors(kinds, partial(Declined, reason))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,34 +203,3 @@ def parse_request(data: bytes) -> MessageFrame:
         for key, hint in hints.items():
             decode_value(hint, frame.head[key], key)
     return frame
-
-
-def parse_strict_json(data: bytes | str) -> Any:
-    """Parse a peer's JSON. It must have finite numbers, distinct keys and bounded nesting.
-
-    Raises:
-        ValueError: it is anything else. The error never carries content.
-    """
-    try:
-        return _JSON.decode(data if isinstance(data, str) else data.decode())
-    except (ValueError, RecursionError):
-        raise ValueError("Expected JSON of finite numbers and distinct keys.") from None
-
-
-def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("Expected every key once.")
-    return found
-
-
-def _parse_finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError("Expected a finite number.")
-    return number
-
-
-_JSON = json.JSONDecoder(
-    object_pairs_hook=_build_object, parse_float=_parse_finite, parse_constant=_parse_finite
-)

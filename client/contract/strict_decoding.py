@@ -1,9 +1,9 @@
 """Strict decoding of network values into frozen dataclasses: length, type, range, then meaning.
 
-`decode_dataclass(Class, mapping)` builds a dataclass from plain JSON values. The keys must be
-exactly the class's fields, and every value must have its field's type. Pydantic's engine checks
-this strictly, against the class's type hints. The class itself then checks ranges and meaning. The
-only coercion is from an integer to an expected float.
+`parse_strict_json` parses the text. `decode_dataclass(Class, mapping)` builds a dataclass from its
+values. The keys must be exactly the class's fields, and every value must have its field's type.
+Pydantic's engine checks this strictly, against the class's type hints. The class itself then checks
+ranges and meaning. The only coercion is from an integer to an expected float.
 
     >>> from dataclasses import dataclass
     >>> @dataclass(frozen=True)
@@ -20,6 +20,8 @@ only coercion is from an integer to an expected float.
 
 from __future__ import annotations
 
+import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -150,3 +152,34 @@ def _build_schema(hint: Any) -> schemas.CoreSchema:
     if hint not in _PLAIN:
         raise DecodingError(f"Expected a type that messages can contain, got {hint!s:.200}.")
     return _PLAIN[hint]
+
+
+def parse_strict_json(data: bytes | str) -> Any:
+    """Parse a peer's JSON. It must have finite numbers, distinct keys and bounded nesting.
+
+    Raises:
+        ValueError: it is anything else. The error never carries content.
+    """
+    try:
+        return _JSON.decode(data if isinstance(data, str) else data.decode())
+    except (ValueError, RecursionError):
+        raise ValueError("Expected JSON of finite numbers and distinct keys.") from None
+
+
+def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("Expected every key once.")
+    return found
+
+
+def _parse_finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("Expected a finite number.")
+    return number
+
+
+_JSON = json.JSONDecoder(
+    object_pairs_hook=_build_object, parse_float=_parse_finite, parse_constant=_parse_finite
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.data_error import NoRecords
 from parley.client.data.data_sources import get_source_name
 from parley.client.data.raw_party_block import (

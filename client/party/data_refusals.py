@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.data_error import DataError, NoRecords
 from parley.client.data.schema import SchemaError
 from parley.client.features.feature_error import FeatureError

@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.budget_blocks import Division
 from parley.client.data.data_sources import SqlQuery
 from parley.client.models.integer_gradients import MAX_RECORDS

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.roster import Deployment
 from parley.client.party.joined_session import JoinedSession
 from parley.client.party.party_folder import PartyFolder

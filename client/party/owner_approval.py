@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_messages import Declined, MessageFrame, Reason
+from parley.client.contract.party_messages import MessageFrame
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.job_limits import count_unpaid_releases
 from parley.client.party.owner_policy import OwnerPolicy

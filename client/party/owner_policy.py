@@ -27,7 +27,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from parley.client.algorithms.algorithm_spec import NETWORKS
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
 from parley.client.features.registry import FEATURES
 from parley.client.models.loss_registry import LOSSES

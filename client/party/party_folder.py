@@ -33,13 +33,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from parley.client.contract.party_messages import (
-    Declined,
     MessageFrame,
-    Reason,
     WireError,
     decode_frame,
     encode_frame,
 )
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.unmasking_log import UnmaskingLog, sync_folder
 from parley.client.party.write_times import LastUses, Uptime, read_uptime
 from parley.privacy.ledger.hash_chain import ChainHead

@@ -34,13 +34,8 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.contract.agreement import Agreement, get_session, parse_plan
-from parley.client.contract.party_messages import (
-    Declined,
-    MessageFrame,
-    Reason,
-    decline_errors,
-    parse_request,
-)
+from parley.client.contract.party_messages import MessageFrame, parse_request
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.models.own_code_errors import list_code_failures

@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from parley.client.contract.party_messages import (
-    Declined,
     MessageFrame,
-    Reason,
     build_refusal,
     build_response,
     encode_frame,
 )
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.roster import with_names
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.release_charge import Receipt

@@ -27,7 +27,7 @@ from parley.client.algorithms.algorithm_spec import AlgorithmSpec
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
 from parley.client.contract.grid_rule import TAIL_PROBABILITY, check_grid
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.party_messages import Declined, Reason, decline_errors
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.dp_sgd.batch_limits import MAX_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.loaded_dataset import DatasetFacts

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parley.client.algorithms.query_release import QueryRelease
-from parley.client.contract.party_messages import Reason
+from parley.client.contract.refusals import Reason
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.run_validation import require

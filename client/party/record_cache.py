@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.loaded_dataset import LoadedDataset

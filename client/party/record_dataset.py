@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.party_messages import Reason
+from parley.client.contract.refusals import Reason
 from parley.client.data.data_sources import get_source_name
 from parley.client.data.label_readers import LABEL_READERS
 from parley.client.data.memory_limit import compute_memory_limit

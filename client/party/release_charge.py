@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import InitVar, dataclass
 from typing import Final
 
-from parley.client.contract.party_messages import Declined, Reason, decline_errors
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.loaded_dataset import LoadedDataset

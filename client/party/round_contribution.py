@@ -20,7 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parley.client.algorithms.registry import list_release_assumptions
-from parley.client.contract.party_messages import Declined, MessageFrame, Reason
+from parley.client.contract.party_messages import MessageFrame
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.models.own_code import locate_failure
 from parley.client.models.own_code_errors import list_code_failures

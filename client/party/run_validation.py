@@ -15,7 +15,7 @@ from parley.client.algorithms.algorithm_spec import AlgorithmSpec, get_network_s
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import decode_task, get_algorithm_spec
 from parley.client.contract.agreement import MAX_ROUNDS, Agreement
-from parley.client.contract.party_messages import Declined, Reason, decline_errors
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.roster import Deployment
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.features.feature_error import FeatureError

@@ -17,7 +17,7 @@ from parley.analytics.answer_output import format_answers
 from parley.analytics.query_file import QueryFile
 from parley.analytics.short_answers import list_answer_lines
 from parley.analytics.submitted_queries import Submission, parse_submission
-from parley.client.contract.party_messages import parse_strict_json
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.client.data.schema import load_schema
 from parley.client.queries.base import QueryError
 from parley.deploy.process_errors import ProcessError

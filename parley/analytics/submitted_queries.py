@@ -15,12 +15,12 @@ from parley.analytics.query_file import QueryEntry, QueryFile, format_cost
 from parley.analytics.session import Session
 from parley.analytics.session_settings import build_counting, parse_settings
 from parley.analytics.table_one import check_is_table
-from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.strict_decoding import (
     DecodingError,
     decode_dataclass,
     decode_value,
     format_received,
+    parse_strict_json,
 )
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, QueryFacts

@@ -29,9 +29,10 @@ from parley.safe_io.file_reading import MAX_MODEL_BYTES, open_regular_file
 from parley.safe_io.path_names import get_public_name
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.guarantees import compute_attacker_rates
-from parley.server.records.run_folder import RunFolder, locate_ledger
+from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import LedgerHead, RunSummary
+from parley.server.records.stored_job import locate_ledger
 from parley.server.statements import guarantee_text
 from parley.version import __version__
 

@@ -22,8 +22,9 @@ from parley.privacy.accounting.tradeoff import GROUP_SIZES
 from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.os_errors import describe_cause
 from parley.server.records.guarantees import compute_attacker_rates
-from parley.server.records.run_folder import RunFolder, locate_ledger
+from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_reader import read_summary
+from parley.server.records.stored_job import locate_ledger
 from parley.server.statements import attacker_text, guarantee_text
 
 _RELATIVE_TOLERANCE = 1e-9

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.contract.roster import load_deployment
 from parley.client.data.schema import load_schema
 from parley.client.party.dataset_config import APP_DATA, APP_KNOWS, DatasetConfig

@@ -18,8 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.deploy.process_errors import ProcessError
 from parley.exit_status import KNOWN_ERRORS
 from parley.privacy.accounting.rounding import format_exact
@@ -29,9 +29,10 @@ from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job
 from parley.server.records.round_line import RoundLine
-from parley.server.records.run_folder import PROPOSED_ID_FILE, load_run_job
+from parley.server.records.run_folder import PROPOSED_ID_FILE
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import RunSummary
+from parley.server.records.stored_job import load_run_job
 from parley.server.rounds.party_inspection import format_served_name
 from parley.server.rounds.run_observer import Observer
 

@@ -19,7 +19,7 @@ from parley.analytics.answer import format_title
 from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.assumptions import select_assumptions
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import load_schema

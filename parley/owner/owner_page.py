@@ -27,7 +27,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_messages import parse_strict_json
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.exit_status import get_exit_status
 from parley.local_http_server import LocalHttpServer
 from parley.owner.approval_requests import open_party

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.registry import decode_task
 from parley.client.algorithms.row_projection import check_components
 from parley.client.contract.feature_map import parse_feature_map
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.data.column_types import READINGS
 from parley.client.data.schema import Schema, load_schema

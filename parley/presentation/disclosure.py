@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_messages import parse_strict_json
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.client.data.column_types import CategoricalColumn
 from parley.client.data.schema import Schema, SchemaError
 from parley.presentation.document import Table

@@ -8,9 +8,10 @@ from typing import Any
 
 from parley.presentation.document import Document, Table, build_section
 from parley.server.records.evaluation import ClassifierMetrics
-from parley.server.records.run_folder import RunFolderError, load_run_job
+from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import read_run
 from parley.server.records.run_summary import RunSummary
+from parley.server.records.stored_job import load_run_job
 from parley.server.statements import guarantee_text
 from parley.server.statements.number_format import format_number
 

@@ -24,8 +24,9 @@ from parley.privacy.ledger.recorded_entries import RecordedEntry
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.records.guarantee_facts import AdversaryAccount
-from parley.server.records.run_folder import RunFolderError, load_run_job, locate_ledger
+from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import read_summary
+from parley.server.records.stored_job import load_run_job, locate_ledger
 from parley.server.statements import guarantee_text
 from parley.server.statements.number_format import format_epsilon
 from parley.terminal.terminal_screen import Screen, build_plain_table

@@ -12,8 +12,6 @@ import fcntl
 import json
 import re
 import secrets
-import tomllib
-import traceback
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -31,10 +29,9 @@ from parley.safe_io.file_writing import append_to_file, replace_file, write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause, describe_error
 from parley.safe_io.path_names import get_public_name
-from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.external_references import locate_section
 from parley.server.jobs.job import Job
-from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.job_file import render_job
 from parley.server.model_file import MODEL_FILE, encode_model
 from parley.server.records.json_record import JsonRecordError
 from parley.server.records.round_line import RoundLine
@@ -99,13 +96,6 @@ class WorkFolder:
 
     def _write_bytes(self, name: str, content: bytes) -> None:
         write_file(self.path / name, content)
-
-
-def write_error(folder: Path, error: BaseException) -> None:
-    """Write the error's class, message and trace, atomically."""
-    kind, trace = type(error), "".join(traceback.format_exception(error))
-    said = {"error": f"{kind.__module__}.{kind.__qualname__}", "message": describe_error(error)}
-    write_file(folder / "error.json", format_json({**said, "trace": trace}))
 
 
 def create_folder(
@@ -257,6 +247,8 @@ class RunFolder(WorkFolder):
                 f"Expected the run's name in {path / 'run-id'}, got an empty file. Restore it from "
                 "a copy."
             )
+        from parley.server.records.stored_job import load_run_job  # noqa: PLC0415 - spares the reader of stored jobs: only to resume or report
+
         return cls(path, run_id), load_run_job(path)
 
     def append_round(self, line: RoundLine) -> None:
@@ -332,73 +324,11 @@ class RunFolder(WorkFolder):
         self._write_bytes(name, encode_model(arrays, statement))
 
 
-_COUNT = re.compile(r"# A run's job, with all (\d+) keys of the Parley that wrote it\.\n")
-
-
 def render_run_job(job: Job) -> str:
     """Return the job of a run with all keys, under a line that has their number."""
     count = sum(map(len, job.to_values().values()))
     line = f"# A run's job, with all {count} keys of the Parley that wrote it.\n"
     return f"{line}\n{render_job(job)}"
-
-
-def load_run_job(folder: Path) -> Job:
-    """Return the job of a run's folder, in which every key is written.
-
-    A file that was emptied or cut off would otherwise be another job, with defaults. Its first line
-    has the number of its keys. A key that a later version added is absent and has its default,
-    which is what the run did.
-
-    Raises:
-        RunFolderError: a key is missing, or the text is cut off within one.
-        JobError: the file is no job.
-    """
-    path = folder / RunFolder.main_file
-    try:
-        written = load_toml(path)
-    except tomllib.TOMLDecodeError as error:
-        raise RunFolderError(
-            f"Expected the job in {path} as Parley wrote it, got no TOML ({error}): the file was "
-            "cut off or edited. Restore it from a copy."
-        ) from error
-    except OSError:
-        written = {}  # the next line names the file and the cause
-    job = load_job(path, stored=True)
-    counted = _COUNT.match(read_text(path))
-    found = sum(len(keys) for keys in written.values() if isinstance(keys, dict))
-    if counted is None or int(counted[1]) != found:
-        missing = [
-            f"{section}.{key}"
-            for section, keys in job.to_values().items()
-            for key in keys
-            if key not in written.get(section, {})
-        ]
-        lacking = f" without {', '.join(missing[:3])}" if missing else ""
-        expected = "a first line with the number of keys" if counted is None else counted[1]
-        raise RunFolderError(
-            f"Expected {expected}{' keys' if counted else ''} in {path}, as Parley wrote it, got "
-            f"{found} keys{lacking}: the file was emptied, cut off or edited, or a Parley before "
-            "1.0 wrote it. Restore it from a copy."
-        )
-    return job
-
-
-def locate_ledger(folder: Path, job: Job, *, given: str | None = None) -> str | Path:
-    """Return the ledger of a run's folder: `given`, or a file.
-
-    Raises:
-        RunFolderError: the job names a URL. A folder must not decide to which host this machine
-            connects and sends its password.
-    """
-    if given is not None:
-        return given
-    if "://" in job.privacy.ledger:
-        raise RunFolderError(
-            f"Expected a ledger in a file, the job of {folder} names one at a URL. Parley does "
-            "not connect to a URL because a folder names it. If you know that it is yours, name "
-            "it: --ledger URL, or `parley ledger` with the URL instead of the folder."
-        )
-    return Path(job.privacy.ledger) if job.privacy.ledger else folder / "ledger.sqlite"
 
 
 def resolve_paths(job: Job) -> Job:

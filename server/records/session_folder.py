@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.party_messages import parse_strict_json
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.safe_io.file_reading import MAX_LOG_BYTES, read_bytes, read_text
 from parley.safe_io.file_writing import append_to_file, write_file
 from parley.safe_io.json_writing import format_json

@@ -11,7 +11,8 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Reason
+from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame
+from parley.client.contract.refusals import Reason
 from parley.server.rounds.party_requests import (
     TRANSIENT_REASONS,
     Traffic,

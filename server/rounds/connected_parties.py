@@ -15,7 +15,8 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Reason, Status
+from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Status
+from parley.client.contract.refusals import Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass

@@ -11,12 +11,12 @@ from typing import Protocol
 from parley.client.contract.party_messages import (
     WIRE_VERSION,
     MessageFrame,
-    Reason,
     Status,
     WireError,
     decode_frame,
     encode_frame,
 )
+from parley.client.contract.refusals import Reason
 from parley.client.contract.strict_decoding import format_received
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import read_sender

@@ -16,8 +16,8 @@ import numpy as np
 
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.release_plan import ACCOUNTANT_VERSION, ReleasePlan
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.client.queries.base import Integers, QueryError
 from parley.privacy.accounting.privacy_events import Pure
 from parley.privacy.accounting.rounding import format_rounded_up

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state import State, save_state
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Reason
+from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame
+from parley.client.contract.refusals import Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Complaint, Roster, decode, read_kind

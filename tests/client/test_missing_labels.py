@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.data.data_error import DataError
 from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.record_reading import read_records

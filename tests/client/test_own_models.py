@@ -9,7 +9,7 @@ import pytest
 from small_networks import averaging, training
 
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.models.networks import Network
 from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy, PolicyError, load_policy, parse_policy

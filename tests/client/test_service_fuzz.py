@@ -13,10 +13,10 @@ from safetensors.numpy import save
 from parley.client.contract.party_messages import (
     WIRE_VERSION,
     MessageFrame,
-    Reason,
     decode_frame,
     encode_frame,
 )
+from parley.client.contract.refusals import Reason
 from parley.privacy.ledger.ledger import Ledger
 
 SETTINGS = settings(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own_spec
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.party.owner_policy import load_policy
 from parley.client.party.run_validation import build_accepted_algorithm
 from parley.server.jobs.job_file import load_job

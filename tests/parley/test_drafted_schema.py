@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from parley.analytics.session import Session
 from parley.cli import app
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.schema import Schema, load_schema
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.dataset_loader import RAW_COLUMNS, load_dataset

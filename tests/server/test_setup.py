@@ -8,12 +8,11 @@ from scenes import Scene
 
 from parley.client.contract.party_messages import (
     WIRE_VERSION,
-    Declined,
     MessageFrame,
-    Reason,
     decode_frame,
     encode_frame,
 )
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_service import PartyService
 from parley.secure_agg import mask_graph, protocol_parameters

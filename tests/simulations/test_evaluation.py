@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from quick_runs import StopAfter
 
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.dataset_config import DatasetConfig
 from parley.presentation.result_text import format_evaluation
 from parley.presentation.run_page import write_report

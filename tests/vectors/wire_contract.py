@@ -9,7 +9,14 @@ import dataclasses
 import inspect
 from pathlib import Path
 
-from parley.client.contract import agreement, assumptions, guarantee, party_messages, release_plan
+from parley.client.contract import (
+    agreement,
+    assumptions,
+    guarantee,
+    party_messages,
+    refusals,
+    release_plan,
+)
 from parley.secure_agg import messages, protocol_parameters
 
 FILE = Path(__file__).parent / f"wire-{party_messages.WIRE_VERSION}.txt"
@@ -22,7 +29,7 @@ def describe_wire() -> str:
     for kind, (keys, blobs) in party_messages.REQUESTS.items():
         typed = ", ".join(f"{key}: {inspect.formatannotation(hint)}" for key, hint in keys.items())
         lines.append(f"request {kind}({typed}) + {blobs} blobs")
-    lines += [f"reason {reason}" for reason in party_messages.Reason]
+    lines += [f"reason {reason}" for reason in refusals.Reason]
     for module in (agreement, release_plan, guarantee, protocol_parameters, messages):
         for name, kind in sorted(vars(module).items()):
             if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__:

@@ -33,7 +33,7 @@ from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayou
 from parley.client.algorithms.iterative import IterativeAlgorithm
 from parley.client.algorithms.noisy_sums import NoModel
 from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import Declined, Reason, decline_errors
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import (
     DecodingError,

@@ -19,8 +19,8 @@ from typing import Any, Self
 
 import grpc
 
-from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.roster import load_deployment
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.client.data.schema import load_schema
 from parley.deploy.deployment_folders import check_server
 from parley.deploy.pki import check_client_pair
@@ -46,8 +46,9 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import open_model
-from parley.server.records.run_folder import load_run_job, resolve_paths
+from parley.server.records.run_folder import resolve_paths
 from parley.server.records.run_result import RunResult
+from parley.server.records.stored_job import load_run_job
 from parley.terminal.deployment_status import DeploymentStatus, RunStatus
 from parley.terminal.live_progress import RunDisplay
 

@@ -18,8 +18,8 @@ from typing import Any
 
 import grpc
 
-from parley.client.contract.party_messages import parse_strict_json
 from parley.client.contract.roster import Deployment
+from parley.client.contract.strict_decoding import parse_strict_json
 from parley.deploy.authorization import NotAdmitted, admit_operator
 from parley.deploy.run_watcher import load_party_states
 from parley.deploy.stream.connections import Connections

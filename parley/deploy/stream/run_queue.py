@@ -34,13 +34,9 @@ from parley.safe_io.path_names import is_plain_name
 from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import (
-    PROPOSED_ID_FILE,
-    RunFolder,
-    RunFolderError,
-    write_error,
-)
+from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder, RunFolderError
 from parley.server.rounds.party_requests import Transport
+from parley.server.run_launcher import write_error
 
 _log = logging.getLogger("parley.server")
 

@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from parley.client.algorithms.flower.app_loading import FlowerAppError, compute_app_digest
 from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayoutError
 from parley.client.algorithms.registry import decode_task, describe_task
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.app_party_block import AppDataBlock
 from parley.client.party.dataset_config import APP_DATA

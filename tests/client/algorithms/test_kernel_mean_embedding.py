@@ -14,7 +14,7 @@ from parley.client.algorithms.kernel_mean_embedding import (
     compute_waves_digest,
 )
 from parley.client.algorithms.registry import decode_task, describe_task
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring

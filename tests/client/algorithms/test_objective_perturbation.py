@@ -8,7 +8,7 @@ from plans import with_primary
 
 from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.plan_verification import _check_covers
 from parley.privacy.accounting.composition import Composition

@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from parley.client.algorithms.party_sampling import PartySampling
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.networks import Network
 from parley.client.party.plan_verification import _check_covers, _check_sampling

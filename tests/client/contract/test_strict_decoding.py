@@ -15,13 +15,12 @@ from hypothesis import strategies as st
 from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.party_messages import (
     REQUESTS,
-    Declined,
     MessageFrame,
-    Reason,
     WireError,
     decode_frame,
     encode_frame,
 )
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
 
 

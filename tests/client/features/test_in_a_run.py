@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 import parley
-from parley.client.contract.party_messages import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import load_policy
 from parley.client.party.policy_text import format_policy

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.data.schema import load_schema
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.dataset_loader import RAW_COLUMNS, load_dataset

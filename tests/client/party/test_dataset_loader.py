@@ -6,7 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.models.huber_svm import HuberSVM
 from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel

@@ -10,12 +10,11 @@ from parley.client.algorithms.registry import describe_task
 from parley.client.contract.party_messages import (
     REQUESTS,
     WIRE_VERSION,
-    Declined,
     MessageFrame,
-    Reason,
     encode_frame,
     parse_request,
 )
+from parley.client.contract.refusals import Declined, Reason
 from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.sampling.random_stream import Randomness
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agreements import NETWORK
 
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.party import job_limits, release_charge
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit

@@ -6,7 +6,7 @@ import pytest
 from proposals import LESS
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.plan_verification import check_computation

@@ -75,7 +75,7 @@ def test_whether_a_wide_map_fits_is_decided_by_a_public_number(tmp_path, wired):
     """Else the width that a server names finds the party's own number by bisection."""
     import polars as pl
 
-    from parley.client.contract.party_messages import Declined
+    from parley.client.contract.refusals import Declined
     from parley.client.features.map_building import build_map
     from parley.client.party.dataset_config import DatasetConfig
     from parley.client.party.dataset_loader import load_dataset

@@ -11,7 +11,7 @@ from every_query import EXAMPLES, SCHEMA, block_of, records
 
 from parley.client.algorithms.query_release import QueryRelease, bind_schema
 from parley.client.algorithms.registry import decode_task, describe_task
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.queries.count_queries import Count

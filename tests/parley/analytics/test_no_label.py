@@ -3,7 +3,7 @@
 import pytest
 
 import parley
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_check import check_file
 from parley.client.party.dataset_config import DatasetConfig

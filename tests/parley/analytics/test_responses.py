@@ -8,7 +8,7 @@ from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
 from parley.client.algorithms.query_release import QueryRelease, bind_schema
 from parley.client.algorithms.registry import decode_task, describe_task
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.queries.count_queries import Count

@@ -8,7 +8,7 @@ import pytest
 from query_parties import charged, make_parties, open_session, rows_of, simulated
 
 import parley
-from parley.client.contract.party_messages import Declined
+from parley.client.contract.refusals import Declined
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import PolicyError, load_policy
 from parley.client.queries.base import QueryError
