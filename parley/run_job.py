@@ -13,7 +13,6 @@ from parley.run_request import RunRequest
 from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_result import RunResult
 from parley.server.rounds.run_observer import Observer, tell_stage
 from parley.version import __version__
@@ -32,7 +31,11 @@ def run_request(
     track: Sequence[TrackingObserver | str] = (),
 ) -> RunResult:
     """Run what was requested and write the report. For the arguments see `parley.run`."""
-    job = request.job if resume is None else RunFolder.open(Path(resume))[1]
+    job = request.job
+    if resume is not None:
+        from parley.server.records.stored_job import open_run_folder  # noqa: PLC0415 - spares its code for a new run
+
+        _, job = open_run_folder(Path(resume))
     observer = observer or _find_notebook_display()
     trackers: list[TrackingObserver] = []
     if track:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_result import RunResult
 from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
 from parley.simulations.engine.fast_engine import simulate
@@ -27,8 +26,9 @@ def run_on_ray(
 ) -> RunResult:
     """Simulate with parties on workers of Ray."""
     from parley.deploy.ray_engine import open_ray_parties  # noqa: PLC0415 - start-up: an extra
+    from parley.server.records.stored_job import open_run_folder  # noqa: PLC0415 - spares its code in other engines
 
-    known = job if job is not None else RunFolder.open(resume or Path())[1]
+    known = job if job is not None else open_run_folder(resume or Path())[1]
     if how.get("canaries"):
         raise JobError(
             f"Expected run.engine = 'fast' with canaries, got {known.run.engine!r}: its workers "

@@ -23,7 +23,7 @@ from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_error
 from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder
-from parley.server.records.stored_job import load_run_job
+from parley.server.records.stored_job import load_run_job, open_run_folder
 from parley.server.rounds.run_coordinator import coordinate
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def record_error(get_folder: Callable[[], Path | None]) -> Iterator[None]:
 def open_run(path: Path) -> tuple[RunFolder, Job]:
     """Open a folder that was created before this run began, with or without a ledger."""
     if (path / "run-id").exists():
-        return RunFolder.open(path)
+        return open_run_folder(path)
     job, proposed = load_run_job(path), path / PROPOSED_ID_FILE
     new = f"{path.resolve().name[:100]}-{secrets.token_hex(8)}"
     return RunFolder(path, read_text(proposed).strip() if proposed.exists() else new), job

@@ -32,7 +32,7 @@ from parley.server.records.guarantees import compute_attacker_rates
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import LedgerHead, RunSummary
-from parley.server.records.stored_job import locate_ledger
+from parley.server.records.stored_job import locate_ledger, open_run_folder
 from parley.server.statements import guarantee_text
 from parley.version import __version__
 
@@ -136,7 +136,7 @@ def build_statement(run: Path, *, ledger: str | None = None) -> CertificateState
         CertificateError: the run did not end, its noise was seeded, its ledger is not intact, or
             the entries do not prove the run's figures.
     """
-    folder, job = RunFolder.open(run)
+    folder, job = open_run_folder(run)
     summary = read_summary(run)
     if summary is None or summary.ledger_head is None:
         raise CertificateError(f"Expected a run that ended, got {run}, which has no summary.")

@@ -22,9 +22,8 @@ from parley.privacy.accounting.tradeoff import GROUP_SIZES
 from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.os_errors import describe_cause
 from parley.server.records.guarantees import compute_attacker_rates
-from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_reader import read_summary
-from parley.server.records.stored_job import locate_ledger
+from parley.server.records.stored_job import locate_ledger, open_run_folder
 from parley.server.statements import attacker_text, guarantee_text
 
 _RELATIVE_TOLERANCE = 1e-9
@@ -160,7 +159,7 @@ def _check_run_folder(
     file: Path, certificate: SignedCertificate, run: Path, ledger_path: str | None
 ) -> list[str]:
     """Compare model, job and ledger of a run's folder with the certificate."""
-    facts, (folder, job) = certificate.statement, RunFolder.open(run)
+    facts, (folder, job) = certificate.statement, open_run_folder(run)
     for name, expected in (
         ("model.safetensors", facts.model_sha256),
         ("job.toml", facts.job_sha256),

@@ -22,7 +22,7 @@ from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job_file import load_job
-from parley.server.records.run_folder import RunFolder
+from parley.server.records.stored_job import open_run_folder
 from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
 from parley.simulations.audit.audit_target import AuditTarget, build_query_target
 from parley.simulations.audit.measure import (
@@ -154,7 +154,7 @@ def audit_job(
     """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
     released = _is_on_released_model(attack, data=data, scores_leak=scores_leak)
     if job is not None and job.is_dir():
-        job = RunFolder.open(job)[0].path / "job.toml"
+        job = open_run_folder(job)[0].path / "job.toml"
     effort = Effort(
         trials=_parse_count(trials),
         confidence=confidence,

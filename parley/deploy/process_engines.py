@@ -37,6 +37,7 @@ from parley.server.records.run_folder import RunFolder, resolve_paths
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_result import RunResult
 from parley.server.records.run_summary import RunSummary
+from parley.server.records.stored_job import open_run_folder
 from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
@@ -123,7 +124,7 @@ def run_processes(
         ProcessError: a process did not start, or ended unexpectedly. The fast engine's errors, too.
     """
     if resume is not None:
-        folder, job = RunFolder.open(resume)
+        folder, job = open_run_folder(resume)
     elif job is None:
         raise JobError("Expected a job or a run to resume, got neither.")
     else:

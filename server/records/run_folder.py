@@ -27,7 +27,7 @@ from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
 from parley.safe_io.file_reading import read_lines, read_text
 from parley.safe_io.file_writing import append_to_file, replace_file, write_file
 from parley.safe_io.json_writing import format_json
-from parley.safe_io.os_errors import describe_cause, describe_error
+from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.path_names import get_public_name
 from parley.server.jobs.external_references import locate_section
 from parley.server.jobs.job import Job
@@ -232,24 +232,6 @@ class RunFolder(WorkFolder):
                 with suppress(OSError):
                     self.path.rmdir()
             raise
-
-    @classmethod
-    def open(cls, path: Path) -> tuple[RunFolder, Job]:
-        """Open a folder to continue the run or report on it."""
-        try:
-            run_id = read_text(path / "run-id").strip()
-        except FileNotFoundError as error:
-            raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
-        except OSError as error:
-            raise RunFolderError(describe_error(error)) from error
-        if not run_id:
-            raise RunFolderError(
-                f"Expected the run's name in {path / 'run-id'}, got an empty file. Restore it from "
-                "a copy."
-            )
-        from parley.server.records.stored_job import load_run_job  # noqa: PLC0415 - spares the reader of stored jobs: only to resume or report
-
-        return cls(path, run_id), load_run_job(path)
 
     def append_round(self, line: RoundLine) -> None:
         """Append one line to `rounds.jsonl`."""

@@ -1,4 +1,4 @@
-"""Load the job that the folder of a run stores, and find its ledger."""
+"""Open the folder of a run that began: load its stored job and find its ledger."""
 
 from __future__ import annotations
 
@@ -7,12 +7,29 @@ import tomllib
 from pathlib import Path
 
 from parley.safe_io.file_reading import read_text
+from parley.safe_io.os_errors import describe_error
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolder, RunFolderError
 
 _COUNT = re.compile(r"# A run's job, with all (\d+) keys of the Parley that wrote it\.\n")
+
+
+def open_run_folder(path: Path) -> tuple[RunFolder, Job]:
+    """Open the folder of a run to continue the run or report on it; return it with its job."""
+    try:
+        run_id = read_text(path / "run-id").strip()
+    except FileNotFoundError as error:
+        raise RunFolderError(f"{path} is not a run folder: it has no run-id file.") from error
+    except OSError as error:
+        raise RunFolderError(describe_error(error)) from error
+    if not run_id:
+        raise RunFolderError(
+            f"Expected the run's name in {path / 'run-id'}, got an empty file. Restore it from "
+            "a copy."
+        )
+    return RunFolder(path, run_id), load_run_job(path)
 
 
 def load_run_job(folder: Path) -> Job:

@@ -219,7 +219,9 @@ def simulate(
     began = time.perf_counter()
     folder: RunFolder | None = None
     if resume is not None:
-        folder, job = RunFolder.open(resume)
+        from parley.server.records.stored_job import open_run_folder  # noqa: PLC0415 - spares its code for a new run
+
+        folder, job = open_run_folder(resume)
     if job is None:
         raise JobError("Expected a job or a run to resume, got neither.")
     coins = _choose_canary_settings(job, canaries) if folder is None else folder.coins

@@ -20,8 +20,9 @@ from parley.safe_io.file_reading import MAX_LOG_BYTES, MAX_TEXT_BYTES, read_line
 from parley.safe_io.toml_reading import _STRINGS_AND_COMMENTS, MAX_TOML_BYTES, parse_toml
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.records.run_folder import RunFolder, RunFolderError, render_run_job
+from parley.server.records.run_folder import RunFolderError, render_run_job
 from parley.server.records.run_reader import read_rounds, read_run
+from parley.server.records.stored_job import open_run_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -130,7 +131,7 @@ def test_a_pipe_or_a_device_in_a_received_folder_is_refused_and_nothing_waits_fo
 
 
 def both(folder: Path) -> None:
-    RunFolder.open(folder)
+    open_run_folder(folder)
     read_run(folder)
 
 

@@ -9,7 +9,8 @@ from parley.analytics.query_file import load_session_keys
 from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job_file import load_job
-from parley.server.records.run_folder import RunFolder, resolve_paths
+from parley.server.records.run_folder import resolve_paths
+from parley.server.records.stored_job import open_run_folder
 from parley.sweeps.sweep_cells import load_sweep
 
 SCHEMA = """
@@ -50,9 +51,9 @@ def test_a_job_file_finds_its_files_from_any_folder_and_resumes_from_any(clinic,
     monkeypatch.chdir(folder.parent / "elsewhere")
     resumed = parley.run(resume=folder)
     assert len(resumed.rounds) == 2
-    assert RunFolder.open(folder)[1].data.source == str(folder.parent / "clinic" / "patients.csv")
+    assert open_run_folder(folder)[1].data.source == str(folder.parent / "clinic" / "patients.csv")
     # Its account is the one that the first run opened.
-    assert RunFolder.open(folder)[1].privacy.dataset == str(clinic / "patients.csv")
+    assert open_run_folder(folder)[1].privacy.dataset == str(clinic / "patients.csv")
 
 
 def test_the_command_line_and_python_name_files_from_the_working_directory(clinic):
