@@ -33,10 +33,11 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     suggest_commands=False,  # click does it already
-    help="Several parties train one private model. No party shows a record, and a ledger accounts "
-    "for every release.\n\nStart with [bold]parley run[/bold] (five hospitals, bundled data), then "
-    "[bold]parley run --print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] shows what "
-    "a budget buys before any data are read.",
+    help="Train one model on the records of several parties, with differential privacy and secure "
+    "aggregation. No record leaves its party.\n\nStart with "
+    "[bold]parley run[/bold] (five hospitals, bundled data), then "
+    "[bold]parley run --print-job > job.toml[/bold] and edit. [bold]parley plan[/bold] shows "
+    "what a job costs before any data are read.",
 )
 
 

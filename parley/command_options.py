@@ -22,7 +22,7 @@ Overrides = Annotated[
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print every detail instead of a few lines.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, everything else on stderr.")
 ]
@@ -34,8 +34,8 @@ OwnModels = Annotated[
     typer.Option(
         "--own-model",
         metavar="FILE:FUNCTION",
-        help="A network or feature map of your own code that may be built (repeatable). Files "
-        "cannot name code.",
+        help="Your own network or feature map that the model may use; a model's file cannot name "
+        "code. Repeatable.",
     ),
 ]
 ServerDir = Annotated[Path, typer.Argument(metavar="DIR", help="The server's folder.")]

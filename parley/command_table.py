@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -27,7 +28,7 @@ _COMMANDS = {
     ),
     "plan": (
         "parley.commands.plan:plan",
-        "Show what a budget buys before any data are read: noise, ε by round, ring and grid.",
+        "Show the noise and the cost in ε of a job before any data are read.",
     ),
     "report": (
         "parley.commands.report:report",
@@ -47,23 +48,24 @@ _COMMANDS = {
     ),
     "query": (
         "parley.commands.query:query",
-        "Ask several parties for statistics (counts, histograms, sums, means), each charged first.",
+        "Query parties for private statistics: counts, histograms, sums, means and more.",
     ),
     "sweep": (
         "parley.commands.sweep:run_sweep_command",
-        "Run a job over a grid of its keys, as simulations; figures with means and intervals.",
+        "Simulate a job for every combination of key values; plot means with intervals.",
     ),
     "compare": (
         "parley.commands.sweep:compare",
-        "Compare runs: first the keys in which their jobs differ, then their results.",
+        "Compare runs: the keys in which their jobs differ, and their results.",
     ),
     "twin": (
         "parley.non_private_baseline:train_non_private_command",
-        "Train a job's model without privacy, in a simulation, to compare private models with.",
+        "Train a job's model without privacy, in a simulation, as a baseline.",
     ),
     "ledger": (
         "parley.commands.ledger:ledger_app",
-        "Show or verify a privacy ledger, free the reservations of a killed run, raise a budget.",
+        "Show, verify, copy or upgrade a privacy ledger; free a "
+        "killed run's budget; raise a budget.",
     ),
     "schema": (
         "parley.commands.schema:schema_app",
@@ -71,13 +73,12 @@ _COMMANDS = {
     ),
     "audit": (
         "parley.commands.audit:audit_app",
-        "Measure a lower bound on the real ε of a job, through Parley's own code.",
+        "Attack a job in simulation, and compute a lower bound on its real ε.",
     ),
     "certificate": (
         "parley.commands.certificate:certificate_app",
-        "Sign what a run was charged: [bold]parley certificate RUN[/bold]; verify a certificate "
-        "offline: [bold]parley certificate verify FILE[/bold]; write a run's entry for the public "
-        "registry of DP deployments: [bold]parley certificate registry RUN[/bold].",
+        "Sign a certificate of a run's privacy guarantee, or verify one offline. "
+        "[bold]parley certificate RUN[/bold] signs one.",
     ),
     "completion": (
         "parley.commands.completion:print_completion",
@@ -95,8 +96,8 @@ _DEPLOYMENTS = {
     ),
     "owner": (
         "parley.commands.owner:owner_app",
-        "Approve or refuse jobs as a party's owner: with approval-above in party.toml, jobs wait "
-        "for it.",
+        "Approve or refuse jobs as the owner of a party's data. Jobs wait for this if party.toml "
+        "sets approval-above.",
     ),
     "submit": (
         "parley.commands.operator:submit",
@@ -104,7 +105,7 @@ _DEPLOYMENTS = {
     ),
     "status": (
         "parley.commands.operator:show_status",
-        "Show a deployment's parties and runs, and the state of every party in a run.",
+        "Show a deployment's parties and runs, and the state of each party in them.",
     ),
     "stop": (
         "parley.commands.operator:stop",
@@ -112,7 +113,7 @@ _DEPLOYMENTS = {
     ),
     "deploy": (
         "parley.commands.deploy:deploy_app",
-        "Make a deployment's folders and keys; renew and rotate keys.",
+        "Make a deployment's folders and keys; renew and replace keys.",
     ),
 }
 """Name → location of the function or group, and the first paragraph of its help."""
@@ -120,6 +121,15 @@ _DEPLOYMENTS = {
 
 _WORKING = frozenset(_COMMANDS) - {"run"}
 """Commands that may take minutes and draw no progress bar. Some of the others never end."""
+
+
+def _unwrap_help(command: click.Command) -> click.Command:
+    """Join the lines of each paragraph of the help, which the terminal wraps again."""
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", command.help or "")
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _unwrap_help(each)
+    return command
 
 
 class LazyCommand(click.Command):
@@ -138,12 +148,13 @@ class LazyCommand(click.Command):
         if isinstance(found, typer.Typer):
             group = typer.main.get_group(found)
             group.help = group.help or self.help
-            return group
-        return typer.main.get_command_from_info(
+            return _unwrap_help(group)
+        command = typer.main.get_command_from_info(
             CommandInfo(name=self.name, callback=found),
             pretty_exceptions_short=False,
             rich_markup_mode="rich",
         )
+        return _unwrap_help(command)
 
     def make_context(self, *words: Any, **more: Any) -> click.Context:
         """Return the loaded command's context, with which click continues."""

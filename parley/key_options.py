@@ -30,7 +30,7 @@ _OPTIONS: dict[str, Any] = {
     "model": Annotated[
         str | None,
         _option(
-            "What is trained: logistic, softmax, ridge, mlp, cnn, …, or a network of your own, "
+            "What is trained: logistic, softmax, ridge, mlp, cnn, … or your own network, "
             "FILE.py:FUNCTION (model.kind)."
         ),
     ],
@@ -39,16 +39,16 @@ _OPTIONS: dict[str, Any] = {
     "seed": Annotated[
         int | None,
         _option(
-            "Seed the noise: you can repeat the run, and its noise protects nobody (run.seed).",
+            "Seed, to repeat a run. Noise from a seed protects nobody (run.seed).",
             min=0,
         ),
     ],
     "engine": Annotated[
         str | None,
         _option(
-            "fast: all parties in this process. ray: dealt to workers of Ray, here or on a "
-            "cluster; flower: Flower's simulation (both need parley\\[ray]). processes: a real "
-            "server and one process for each party, with TLS (run.engine)."
+            "fast: all parties in this process. ray: workers of Ray, on this machine or a "
+            "cluster. flower: Flower's simulation. Both need parley\\[ray]. processes: a real "
+            "server and one process per party, with TLS (run.engine)."
         ),
     ],
     "data": Annotated[
@@ -56,10 +56,11 @@ _OPTIONS: dict[str, Any] = {
         _option("Records: a file, a glob with one file per party, or a bundled data set "
                 "(data.source)."),
     ],
-    "schema": Annotated[str | None, _option("The columns' public ranges, a file (data.schema).")],
+    "schema": Annotated[str | None, _option("Schema file with the columns' public "
+"ranges (data.schema).")],
     "label": Annotated[
         str | None,
-        _option("Column to predict if there is no --schema: it is then read off the data."),
+        _option("Column to predict, without --schema: a schema is then made from the data."),
     ],
 }  # fmt: skip
 

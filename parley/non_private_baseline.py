@@ -30,7 +30,7 @@ from parley.version import __version__
 
 _WARNING = (
     "No privacy: anyone who sees this model can learn about its training records. Use it only in a "
-    "simulation, to compare private models with."
+    "simulation, as a baseline."
 )
 
 
@@ -108,10 +108,10 @@ def train_non_private_command(
     job: JobFile = None,
     sets: Overrides = None,
 ) -> None:
-    """Train a job's model without privacy, in a simulation, to compare private models with.
+    """Train a job's model without privacy, in a simulation, as a baseline.
 
-    There is no noise, no ε and no ledger. A simulation has all records in one place; real parties
-    are never asked. Anyone who sees the model can learn about the records.
+    It uses no noise and no ledger, and it has no ε. It works only in simulations, where all records
+    are in one place. Anyone who sees the model can learn about the records.
     """
     made = train_non_private(load_job(job, overrides=sets or ()), method=method, out=out)
     typer.echo(f"{made.path}: {made.method}. {_WARNING}")

@@ -84,11 +84,12 @@ class _JobFileOrCommand(TyperGroup):
 audit_app = typer.Typer(
     cls=_JobFileOrCommand,
     suggest_commands=False,
-    help="Measure a lower bound on the real ε of a job, through Parley's own code.\n\n"
-    "[bold]parley audit job.toml[/bold] is short for [bold]parley audit job job.toml[/bold]. A "
-    "lower bound, not an estimate; it holds with the confidence asked for, not certainly; no bound "
-    "exceeds what so many trials can certify. Exit status 4: a claim was refuted; 0: none was, "
-    "also where trials are too few to refute it: a line then says the most that they certify.",
+    help="Attack a job in simulation, and compute a lower bound on its real ε.\n\n"
+    "[bold]parley audit job.toml[/bold] is short for [bold]parley audit job job.toml[/bold]. The "
+    "result is a lower bound, not an estimate. It holds with the stated confidence, and its size "
+    "is limited by the number of trials. Exit status 4: a claimed ε was refuted. Exit status 0: "
+    "none was; if there were too few trials to refute it, a line gives the largest ε that they "
+    "could show.",
 )
 audit_app.add_typer(bound_app, name="bound")
 
@@ -101,22 +102,22 @@ JobOrRun = Annotated[
     Path | None,
     typer.Argument(
         metavar="[JOB]",
-        help="Job file or file of queries (TOML), or a run's folder; none: the defaults.",
+        help="Job file or query file (TOML), or a run's folder; none: the defaults.",
     ),
 ]
 Attack = Annotated[
     str,
     typer.Option(
-        help="auto, or names with commas: dirac, crowd, on-off, party, corners; or, on the "
-        "model that is released at last: membership, clipbkd, label-flip."
+        help="auto, or names separated by commas: dirac, crowd, on-off, party, corners; on the "
+        "final model: membership, clipbkd, label-flip."
     ),
 ]
 ScoresLeak = Annotated[
     bool,
     typer.Option(
         "--scores-leak",
-        help="With --data job: I know that what is found says something of these records, and "
-        "that no ε covers it.",
+        help="With --data job: confirm that the scores reveal something about these records, which "
+        "no ε covers.",
     ),
 ]
 
@@ -126,32 +127,34 @@ def audit_job(
     job: JobOrRun = None,
     sets: Overrides = None,
     trials: Annotated[
-        str, typer.Option(help="Worlds with the canary, and as many without; auto: by the job.")
+        str,
+        typer.Option(
+            help="Number of trials with the canary; as many without it. auto: chosen by the job."
+        ),
     ] = "auto",
     confidence: Annotated[
-        float, typer.Option(help="Of all bounds of one audit together; above ½ and below 1.")
+        float, typer.Option(help="Joint confidence of all bounds of one audit, between ½ and 1.")
     ] = 0.95,
     attack: Attack = "auto",
     data: Annotated[
         str,
-        typer.Option(help="Records that attacks on the released model train on: synthetic, job."),
+        typer.Option(help="Records for attacks on the final model: synthetic, or the job's own."),
     ] = "synthetic",
     scores_leak: ScoresLeak = False,
     method: Annotated[
-        str, typer.Option(help="auto, or names with commas: pair, mu, profile, factor, white.")
+        str,
+        typer.Option(help="auto, or names separated by commas: pair, mu, profile, factor, white."),
     ] = "auto",
     features: Annotated[
-        int | None, typer.Option(min=1, help="Columns of a record of a world; the width of d.")
+        int | None, typer.Option(min=1, help="Number of columns of the simulated records.")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed the worlds: the audit then repeats.")
-    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed, to repeat the audit.")] = None,
     as_json: AsJson = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for audit.json and audit.html (made).")
+        Path | None, typer.Option(help="Folder to make for audit.json and audit.html.")
     ] = None,
 ) -> None:
-    """Audit a job: neighbouring worlds by the thousand, and what an attacker makes of them."""
+    """Audit a job: run it thousands of times with and without a record, and attack the output."""
     released = _is_on_released_model(attack, data=data, scores_leak=scores_leak)
     if job is not None and job.is_dir():
         job = open_run_folder(job)[0].path / "job.toml"

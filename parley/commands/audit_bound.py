@@ -16,8 +16,9 @@ from parley.safe_io.json_writing import format_json
 bound_app = typer.Typer(
     suggest_commands=False,
     no_args_is_help=True,
-    help="Compute a lower bound on ε from counts. A bound, not an estimate; it holds with the "
-    "confidence asked for, not certainly.",
+    help="Compute a lower bound on ε from counts of your own "
+    "attack.\n\nThe result is a lower bound, "
+    "not an estimate. It holds with the stated confidence.",
 )
 
 Confidence = Annotated[float, typer.Option(help="1 − α, above ½ and below 1.")]
@@ -26,13 +27,13 @@ Delta = Annotated[float, typer.Option(help="δ of the claim.")]
 
 @bound_app.command()
 def pair(
-    hits_in: Annotated[str, typer.Option(help="HITS/TRIALS of an event with the canary.")],
-    hits_out: Annotated[str, typer.Option(help="HITS/TRIALS of it without.")],
+    hits_in: Annotated[str, typer.Option(help="HITS/TRIALS of the event with the canary.")],
+    hits_out: Annotated[str, typer.Option(help="HITS/TRIALS of the event without the canary.")],
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
-    """Two worlds and one event: assumes nothing of the noise."""
+    """Bound ε by how often one event happens with and without a canary. Any noise."""
     seen = (hits_in, hits_out)
     _print_bound("pair", as_json, *seen, confidence=confidence, delta=delta)
 
@@ -40,12 +41,12 @@ def pair(
 @bound_app.command()
 def mu(
     false_positives: Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")],
-    false_negatives: Annotated[str, typer.Option(help="ERRORS/TRIALS with it.")],
+    false_negatives: Annotated[str, typer.Option(help="ERRORS/TRIALS with the canary.")],
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
-    """μ of the Gaussian curve from a test's two error rates, and ε of that curve."""
+    """Bound μ of Gaussian DP, and its ε, by a test's two error rates."""
     errors = (false_positives, false_negatives)
     _print_bound("mu", as_json, *errors, confidence=confidence, delta=delta)
 
@@ -55,9 +56,11 @@ def _add_guess_command(name: str, words: str) -> None:
 
     @bound_app.command(name, help=words)
     def command(
-        canaries: Annotated[int, typer.Option(min=1, help="m coins that decided over canaries.")],
-        guesses: Annotated[int, typer.Option(min=0, help="r guesses; r was fixed beforehand.")],
-        right: Annotated[int, typer.Option(min=0, help="v of them right.")],
+        canaries: Annotated[
+            int, typer.Option(min=1, help="Number of canaries, each included by a fair coin.")
+        ],
+        guesses: Annotated[int, typer.Option(min=0, help="Number of guesses, fixed beforehand.")],
+        right: Annotated[int, typer.Option(min=0, help="Number of right guesses.")],
         confidence: Confidence = 0.95,
         delta: Delta = 1e-5,
         as_json: AsJson = False,
@@ -66,15 +69,15 @@ def _add_guess_command(name: str, words: str) -> None:
         _print_bound(name, as_json, **seen, confidence=confidence, delta=delta)
 
 
-_add_guess_command("one-run", "One run with many canaries: assumes nothing of the noise.")
-_add_guess_command("one-run-fdp", "One run with many canaries: Gaussian curve assumed.")
+_add_guess_command("one-run", "Bound ε by one run with many canaries. Any noise.")
+_add_guess_command("one-run-fdp", "Bound ε by one run with many canaries. Assumes Gaussian DP.")
 
 
 @bound_app.command()
 def factor(
-    law: Annotated[str, typer.Option(help="gaussian | l2-laplace | laplace-l1")],
-    vectors: Annotated[int, typer.Option(min=1, help="N noise vectors seen.")],
-    dimension: Annotated[int, typer.Option(min=1, help="d of each.")],
+    law: Annotated[str, typer.Option(help="gaussian, l2-laplace or laplace-l1.")],
+    vectors: Annotated[int, typer.Option(min=1, help="Number of noise vectors seen.")],
+    dimension: Annotated[int, typer.Option(min=1, help="Dimension of each vector.")],
     mean_norm: Annotated[
         float,
         typer.Option(
@@ -82,13 +85,17 @@ def factor(
             "the L2 norm (gaussian)."
         ),
     ],
-    sensitivity: Annotated[float, typer.Option(help="Δ, in the same unit.")] = 1.0,
-    reach: Annotated[float, typer.Option(help="The part of Δ that neighbours really reach.")] = 1.0,
+    sensitivity: Annotated[
+        float, typer.Option(help="Sensitivity Δ, in the unit of the noise.")
+    ] = 1.0,
+    reach: Annotated[
+        float, typer.Option(help="Fraction of Δ that neighbouring data sets reach.")
+    ] = 1.0,
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
-    """Bound ε by the noise's scale, from its measured size. Assumes its distribution's shape."""
+    """Bound ε by the measured size of the noise. Assumes the shape of its distribution."""
     seen = {"law": law, "vectors": vectors, "dimension": dimension, "mean_norm": mean_norm}
     asked = {"sensitivity": sensitivity, "reach": reach, "confidence": confidence, "delta": delta}
     _print_bound("factor", as_json, residuals=seen, **asked)

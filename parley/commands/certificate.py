@@ -21,7 +21,7 @@ from parley.server.records.run_reader import read_summary
 
 LedgerUrl = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="Where the run's ledger is, if its job names a URL."),
+    typer.Option(metavar="URL", help="URL of the run's ledger, if its job names one."),
 ]
 
 
@@ -42,24 +42,25 @@ def issue_run_certificate(
     key: Annotated[
         Path | None,
         typer.Option(
-            help="Ed25519 key to sign with (64 hex digits), made where there is none. Default: "
+            help="File of the Ed25519 key to sign with, created if it does not exist. Default: "
             "certificate.key in your configuration folder."
         ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="JSON file (default: RUN/certificate.json). The page's name ends in .html."
+            help="JSON file to write (default: RUN/certificate.json). A page (.html) is written "
+            "next to it."
         ),
     ] = None,
     ledger: LedgerUrl = None,
 ) -> None:
-    """Write a signed statement that binds model, job, ledger head and accounts of a run.
+    """Sign a statement of a run's model, job, ledger and privacy guarantee.
 
-    It states what was computed, ε, δ, unit, relation and adversary. It contains the charged
-    entries, so others can compute ε again. It names columns, but no data set, path or party. If
-    the schema is a draft that was not reviewed, it names the file that the draft was read from. An
-    HTML page with the same facts is written next to it.
+    The certificate states what was computed, ε, δ, unit, relation and adversary. It contains the
+    charged entries, so that others can compute ε again. It names columns, but no data set, path or
+    party; only if the schema is an unreviewed draft, it names the file that the draft was read
+    from.
     """
     certificate, target, page = write_certificate(run, out, key=key, ledger=ledger)
     typer.echo(f"{target}, signed by key {certificate.signer}")
@@ -70,17 +71,20 @@ def issue_run_certificate(
 def export_registry_draft(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
     about: Annotated[
-        Path, typer.Option(metavar="FILE", help="TOML with what a run does not know of itself.")
+        Path,
+        typer.Option(
+            metavar="FILE", help="TOML file with the facts that the run folder does not contain."
+        ),
     ],
     out: Annotated[
         Path | None, typer.Option(help="File to write (default: RUN/registry.json).")
     ] = None,
     ledger: LedgerUrl = None,
 ) -> None:
-    """Write a run as a draft for the public registry of DP deployments, in its schema.
+    """Write a draft entry for the public registry of DP deployments.
 
-    ε comes from the ledger's entries, as in a certificate. Read it before you send it: it is for
-    the public.
+    ε is computed from the ledger's entries, as in a certificate. The entry will be public: read it
+    before you send it.
     """
     from parley.certificate.opendp_registry import build_entry, read_about  # noqa: PLC0415 - spares polars
 
@@ -92,25 +96,28 @@ def export_registry_draft(
     if summary is None:
         raise CertificateError(f"Expected a run that ended, {run} has no summary.")
     write_file(target, format_json(build_entry(statement, summary, known), indent=2) + "\n")
-    typer.echo(f"{target}: a draft; opendp/deployments-registry-data says how to propose it")
+    typer.echo(f"{target}: a draft. To propose it, see opendp/deployments-registry-data")
 
 
 @certificate_app.command("verify")
 def check_certificate_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate (JSON).")],
     signer: Annotated[
         str | None,
-        typer.Option(help="The signer's public key, from a source that you trust (64 hex)."),
+        typer.Option(help="The signer's public key (64 hex digits), from a source that you trust."),
     ] = None,
     run: Annotated[
-        Path | None, typer.Option(help="The run's folder: holds model, job and ledger against it.")
+        Path | None,
+        typer.Option(
+            help="The run's folder, to compare its model, job and ledger with the certificate."
+        ),
     ] = None,
     ledger: LedgerUrl = None,
 ) -> None:
-    """Check a certificate, offline: signature, and ε from its entries by the accountants here.
+    """Check a certificate offline: its signature, and ε computed again from its entries.
 
-    Connects to nothing but a --ledger that you name. Says what it could not check. Status 2 where
-    something does not hold.
+    What could not be checked is listed. No connection is made except to a --ledger that you name.
+    Exit status 2: a check failed.
     """
     verdict = verify_certificate(file, signer=signer, run=run, ledger=ledger)
     facts = verdict.certificate.statement

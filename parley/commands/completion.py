@@ -16,7 +16,9 @@ def print_completion(
     """Print a script that completes commands and options in your shell.
 
     bash: [bold]eval "$(parley completion bash)"[/bold] in ~/.bashrc.
-    zsh: the same with zsh in ~/.zshrc.
+
+    zsh: [bold]eval "$(parley completion zsh)"[/bold] in ~/.zshrc.
+
     fish: [bold]parley completion fish > ~/.config/fish/completions/parley.fish[/bold]
     """
     script = get_completion_script(

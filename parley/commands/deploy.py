@@ -31,19 +31,19 @@ def create_deployment_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
     host: Annotated[
         list[str],
-        typer.Option(help="Name or address by which parties reach the server. Repeatable."),
+        typer.Option(help="Host name or address at which parties reach the server. Repeatable."),
     ],
     parties: Annotated[
-        int, typer.Option(max=10_000, help="So many parties: site-1, site-2, …")
+        int, typer.Option(max=10_000, help="Number of parties, named site-1, site-2, …")
     ] = 0,
     party: Annotated[
         list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
     ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The server's one port.")] = 9092,
+    port: Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")] = 9092,
 ) -> None:
-    """Make a deployment: a certificate authority, a server, a folder and keys for every party.
+    """Make a deployment: a certificate authority, a server, and a folder with keys per party.
 
-    [bold]parley deploy init consortium --host fl.example.org --party north --party south
+    Example: [bold]parley deploy init consortium --host fl.example.org --party north --party south
     --party east[/bold]
     """
     names = list(party or []) or [f"site-{index + 1}" for index in range(parties)]
@@ -65,10 +65,10 @@ def renew_command(
     folder: DeploymentDir,
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="Other names of the server than now. Repeatable."),
+        typer.Option("--host", help="New host name or address of the server. Repeatable."),
     ] = None,
 ) -> None:
-    """Make all certificates anew, before they expire (after 397 days); keys of parties stay."""
+    """Renew all TLS certificates before they expire after 397 days. Parties keep their keys."""
     renewed = renew_certificates(folder, hosts=host or [])
     typer.echo(f"Copy {folder}/server/*.pem and *.key to the server and restart it.")
     for name in renewed:
@@ -78,9 +78,9 @@ def renew_command(
 @deploy_app.command("rotate")
 def rotate_command(
     folder: DeploymentDir,
-    name: Annotated[str, typer.Argument(metavar="PARTY", help="Whose keys are made anew.")],
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="Party whose keys are replaced.")],
 ) -> None:
-    """Make a party's keys anew, say after one was lost; the old ones are then refused."""
+    """Replace a party's keys, for example after one was lost. The old keys are then refused."""
     deployment = rotate_party(folder, name)
     typer.echo(f"Send {name} its new keys from {folder}/parties/{name}, secretly.")
     _print_roster_steps(folder, deployment)
@@ -88,9 +88,10 @@ def rotate_command(
 
 @deploy_app.command("add-party")
 def add_party_command(
-    folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who joins.")]
+    folder: DeploymentDir,
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="Name of the new party.")],
 ) -> None:
-    """Make the folder and keys of one more party; the others keep theirs."""
+    """Add a party: make its folder and keys. The other parties keep theirs."""
     deployment = add_party(folder, name)
     typer.echo(f"{folder}/parties/{name} → {name}, secretly:  parley party DIR")
     _print_roster_steps(folder, deployment)
@@ -98,23 +99,24 @@ def add_party_command(
 
 @deploy_app.command("remove-party")
 def remove_party_command(
-    folder: DeploymentDir, name: Annotated[str, typer.Argument(metavar="PARTY", help="Who leaves.")]
+    folder: DeploymentDir,
+    name: Annotated[str, typer.Argument(metavar="PARTY", help="Party to remove.")],
 ) -> None:
-    """Take a party out of the roster; the server then refuses its certificate."""
+    """Remove a party from the roster. The server then refuses its TLS certificate."""
     _print_roster_steps(folder, remove_party(folder, name))
 
 
 def _print_roster_steps(folder: Path, deployment: Deployment) -> None:
     typer.echo(
         f"Send everyone the new roster, {folder}/authority/deployment.toml, and restart the\n"
-        "server. Runs that are going on end: their roster is the old one. The deployment's id\n"
+        "server. Active runs end, because they have the old roster. The deployment's id\n"
         f"is now:\n  {deployment.spoken}"
     )
 
 
 @deploy_app.command("own-keys")
 def make_own_keys_command(folder: PartyDir) -> None:
-    """On the party's machine: make both keys anew, so that not even the operator had them."""
+    """On the party's machine: replace both keys, so that the operator never had them."""
     entry = make_own_keys(folder)
     typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
     typer.echo("Until everyone has the new deployment.toml, this party cannot take part.")
@@ -123,12 +125,12 @@ def make_own_keys_command(folder: PartyDir) -> None:
 @deploy_app.command("accept")
 def accept_keys_command(
     folder: DeploymentDir,
-    entry: Annotated[Path, typer.Argument(metavar="FILE", help="NAME.public.toml of a party.")],
+    entry: Annotated[Path, typer.Argument(metavar="FILE", help="A party's NAME.public.toml.")],
     yes: Annotated[bool, typer.Option("--yes", help="Accept without asking.")] = False,
 ) -> None:
-    """Put the public keys that a party made itself into the roster.
+    """Add the public keys that a party made itself to the roster.
 
-    Shows what changes, which is one party's keys and the deployment's id, and asks.
+    The party's keys and the deployment's id change. Both are shown, and you are asked to confirm.
     """
     proposed = propose_keys(folder, entry)
     name = proposed.new.name

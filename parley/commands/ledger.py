@@ -28,20 +28,22 @@ LedgerPath = Annotated[
     str,
     typer.Argument(
         metavar="LEDGER",
-        help="Ledger file, postgresql:// URL, or a run's folder: the file that its job names, "
-        "else its own. A URL that a folder names is never connected to.",
+        help="Ledger file, postgresql:// URL, or a run's folder: then the ledger file that its job "
+        "names, or the folder's own. Parley never connects to a URL because a folder names it.",
     ),
 ]
 
 LedgerUrl = Annotated[
     str | None,
-    typer.Option("--ledger", metavar="URL", help="Where the ledger of a run's folder is."),
+    typer.Option(
+        "--ledger", metavar="URL", help="URL of the run's ledger, if LEDGER is a run's folder."
+    ),
 ]
 
 
 @ledger_app.command("show")
 def show_ledger(ledger: LedgerPath, as_json: AsJson = False) -> None:
-    """Show what runs released on which data, what that cost, and what is left."""
+    """Show the releases on each data set, their cost and the budget that is left."""
     content = read_ledger(ledger)
     if as_json:
         typer.echo(format_json(content.to_json()))
@@ -51,7 +53,7 @@ def show_ledger(ledger: LedgerPath, as_json: AsJson = False) -> None:
 
 @ledger_app.command("verify")
 def verify_ledger_command(ledger: LedgerPath, named: LedgerUrl = None) -> None:
-    """Check the ledger's hash chain and totals; name an entry that somebody edited."""
+    """Check the ledger's hash chain and totals, and report edited entries."""
     problems, entries, head = verify_ledger(ledger, ledger_url=named)
     if problems:
         for problem in problems:
@@ -73,10 +75,10 @@ def copy_ledger_command(
         str, typer.Argument(metavar="TO", help="File or postgresql:// URL without a ledger.")
     ],
 ) -> None:
-    """Copy a ledger, also while it is in use: a backup, or a move to or from PostgreSQL.
+    """Copy a ledger as a backup, or to move it to or from PostgreSQL. It may be in use.
 
-    The key of the row digests is copied, too. Both ledgers are verified. Treat the copy like a
-    private key, and never let two processes use the two ledgers: they would not add up.
+    Both ledgers are verified. Protect the copy like a private key, because it contains the key of
+    the row digests. Never use both ledgers for runs: neither would count what the other spent.
     """
     head = copy_ledger(ledger, target)
     typer.echo(f"Copied and verified.\n  {_format_head(head)}")
@@ -89,14 +91,15 @@ def upgrade_ledger_command(
         str | None,
         typer.Option(
             metavar="TO",
-            help="Where the old ledger is copied to. Default: next to the file, with its version.",
+            help="Where to copy the old ledger (default: next to it, "
+            "with its version in the name).",
         ),
     ] = None,
 ) -> None:
     """Upgrade a ledger from before Parley 1.0, and keep a copy of the old one.
 
-    It is verified before and after. Its budgets and what was spent stay the same, and so do the
-    rules of its accounts. An older Parley then refuses it.
+    The ledger is verified before and after. Its budgets, its charges and the rules of its accounts
+    stay the same. Older versions of Parley refuse the upgraded ledger.
     """
     made = upgrade_ledger(ledger, copy)
     if made is None:
@@ -111,10 +114,11 @@ def free_ledger_command(
     ledger: LedgerPath,
     run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
 ) -> None:
-    """Give back what a killed run still holds for rounds that it won't make.
+    """Free the budget that a killed run holds for rounds that it will not run.
 
-    Before its first round a run sets aside what all its rounds need; when it ends, it gives back
-    the rest. After a kill, `parley run --resume` continues it. What it reserved stays charged.
+    A run holds the budget for all its rounds from the start, and frees the rest when it ends. If it
+    was killed, either continue it with `parley run --resume` or free the rest here. Rounds that it
+    had begun stay charged.
     """
     for dataset, releases in free_ledger(ledger, run).items():
         typer.echo(to_one_line(f"{dataset}: {releases} releases given back."))
@@ -126,15 +130,15 @@ def raise_budget_command(
     dataset: Annotated[
         str, typer.Argument(metavar="DATASET", help="The data's name in the ledger.")
     ],
-    reason: Annotated[str, typer.Option(help="Why; it stays in the ledger's chain for good.")],
+    reason: Annotated[str, typer.Option(help="The reason. It is recorded in the ledger for good.")],
     epsilon: Annotated[float | None, typer.Option(help="The new total ε.")] = None,
     delta: Annotated[float | None, typer.Option(help="The new total δ.")] = None,
-    unit: Annotated[Unit, typer.Option(help="Whose budget.")] = Unit.RECORD,
+    unit: Annotated[Unit, typer.Option(help="The unit whose budget is raised.")] = Unit.RECORD,
 ) -> None:
-    """Raise a data set's budget on purpose. It can't be taken back.
+    """Raise the total budget of a data set. This cannot be undone.
 
-    People were promised the old one: ask whoever answers for the data first. Jobs on these data
-    say the new total from then on (privacy.dataset-epsilon).
+    The people in the data were promised the old budget: ask the person responsible for the data
+    first. Afterwards, jobs on these data must state the new total (privacy.dataset-epsilon).
     """
     before, after, raises = raise_budget(
         ledger, dataset, unit=unit, reason=reason, epsilon=epsilon, delta=delta

@@ -12,7 +12,9 @@ from parley.starter.starter_folder import EXAMPLE, build_starter_folder
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Folder to make, in this one.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Folder to make, in the current one.")
+    ],
     data: Annotated[
         str,
         typer.Option(
@@ -25,18 +27,18 @@ def new(
     ] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(help="A schema file to copy. Without it the schema is read off your records."),
+        typer.Option(help="Schema file to copy. Without it, a draft is made from your records."),
     ] = None,
 ) -> None:
     """Make a folder with a job, a schema, a network and a notebook that run as they are.
 
-    Without --data it gets public example records. Yours stay where they are.
+    Without --data, the job uses public example records. Your records are not copied.
 
     [bold]parley new study --data patients.csv --label outcome[/bold] writes:
 
     job.toml: a job of twelve keys, for [bold]parley plan[/bold] and [bold]parley run[/bold].
 
-    schema.toml: ranges and categories. Review what was read from your records.
+    schema.toml: ranges and categories of your columns. Review what was read from your records.
 
     model.py: a PyTorch network, for [bold]parley run --model model.py:network[/bold].
 

@@ -22,7 +22,7 @@ def submit(
     ] = Path(),
     sets: Overrides = None,
     resume: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Go on with this run of DIR/runs.")
+        str | None, typer.Option(metavar="RUN", help="Continue this run of DIR/runs.")
     ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -30,8 +30,8 @@ def submit(
 ) -> None:
     """Run a job with the parties of a deployment, from the server's folder or an operator's.
 
-    Ctrl-C stops watching, not the run: [bold]parley status DIR[/bold] shows it, [bold]parley stop
-    DIR[/bold] ends it.
+    Ctrl-C ends this command, not the run. To see the run, use [bold]parley status DIR[/bold]; to
+    stop it, [bold]parley stop DIR[/bold].
     """
     result = operator_client.submit_job(
         job, to=to, sets=sets or [], resume=resume, quiet=quiet, verbose=verbose
@@ -42,11 +42,11 @@ def submit(
 def show_status(
     folder: ServerDir,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show it as a table, over and over; Ctrl-C ends it.")
+        bool, typer.Option("--watch", help="Show a table and update it until Ctrl-C.")
     ] = False,
     verbose: Verbose = False,
 ) -> None:
-    """Show a deployment's parties and runs, and the state of every party in a run."""
+    """Show a deployment's parties and runs, and the state of each party in them."""
     if watch:
         watch_it(partial(operator_client.fetch_status, folder), connection_error=ProcessError)
     status = operator_client.fetch_status(folder)
@@ -56,12 +56,14 @@ def show_status(
 
 def stop(
     folder: ServerDir,
-    run: Annotated[str | None, typer.Argument(metavar="[RUN]", help="One run; none: all.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The run to stop; none: all.")
+    ] = None,
 ) -> None:
     """Stop a run; `parley submit --resume RUN` continues it.
 
-    A round that is open then is asked for again: parties answer it with the same contributions,
-    and nothing is paid for twice.
+    If a round is open, it is repeated when the run continues: parties send the same contributions,
+    and nothing is charged twice.
     """
     for name in operator_client.stop_runs(folder, run):
         typer.echo(f"{name}: stopping.")

@@ -17,13 +17,16 @@ from parley.terminal.document_output import print_document
 owner_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 Name = Annotated[
-    str, typer.Argument(metavar="ID", help="32 hex digits, as `parley owner pending` shows them.")
+    str,
+    typer.Argument(
+        metavar="ID", help="The request's id: 32 hex digits, shown by `parley owner pending`."
+    ),
 ]
 
 
 @owner_app.command("status")
 def show_owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
-    """One screen: what waits, what is left, who asked what and what was paid."""
+    """Show waiting jobs, the budget that is left, and past jobs with their cost."""
     with open_party(folder) as party:
         if as_json:
             typer.echo(format_json(build_status(party)))
@@ -33,9 +36,7 @@ def show_owner_status(folder: PartyDir, as_json: AsJson = False) -> None:
 
 @owner_app.command("pending")
 def show_pending_jobs(folder: PartyDir, as_json: AsJson = False) -> None:
-    """Show the jobs that wait for a yes, and what each would compute and cost, as this party
-    derives it.
-    """
+    """Show the jobs that wait for approval: what each computes and costs, as derived here."""
     with open_party(folder) as party:
         offers = party.list_requests()
     if as_json:
@@ -49,7 +50,7 @@ def show_pending_jobs(folder: PartyDir, as_json: AsJson = False) -> None:
 
 @owner_app.command("accept")
 def accept_job(folder: PartyDir, name: Name) -> None:
-    """Say yes: to every round of this run as it was shown, and to nothing else."""
+    """Approve all rounds of this run as they were shown, and nothing else."""
     with open_party(folder) as party:
         typer.echo(party.decide(name, accepted=True))
 
@@ -59,10 +60,11 @@ def refuse_job(
     folder: PartyDir,
     name: Name,
     reason: Annotated[
-        str, typer.Option(help="Why, in one line; it stays in this party's ledger alone.")
+        str,
+        typer.Option(help="The reason, in one line. It is recorded only in this party's ledger."),
     ] = "",
 ) -> None:
-    """Say no, also after a yes: the party takes no part from its next round on."""
+    """Refuse a job, even an approved one: the party takes no part from the next round on."""
     with open_party(folder) as party:
         typer.echo(party.decide(name, accepted=False, reason=reason))
 
@@ -71,16 +73,16 @@ def refuse_job(
 def serve_owner_page(
     folder: PartyDir,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Of 127.0.0.1; 0: any that is free.")
+        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free one.")
     ] = 0,
 ) -> None:
-    """Serve a page in this machine's browser to see and decide the same; Ctrl-C ends it.
+    """Serve a web page on this machine to see and decide the same. Ctrl-C ends it.
 
-    Its address holds a secret: anyone who has it can say yes. It is not opened by itself, since a
-    browser's command line can be read by others on this machine.
+    The address contains a secret: anyone who has it can approve jobs. Open it yourself; Parley does
+    not, because other users of this machine can read a browser's command line.
     """
     with open_party(folder):  # what is wrong with the folder is said here
         pass
     with serve_page(folder, port=port) as page:
-        typer.echo(f"Open this address on this machine, and give it to nobody:\n  {page.address}")
+        typer.echo(f"Open this address on this machine. Keep it secret:\n  {page.address}")
         page.serve()

@@ -23,17 +23,24 @@ def run_party(
     folder: PartyDir,
     server_address: Annotated[
         str | None,
-        typer.Option("--server", metavar="HOST:PORT", help="Instead of deployment.toml's."),
+        typer.Option(
+            "--server",
+            metavar="HOST:PORT",
+            help="Address of the server, instead of that in deployment.toml.",
+        ),
     ] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check, item by item, and say what is wrong.")
+        bool,
+        typer.Option(
+            "--check", help="Check the folder and the connection, list what is wrong, and end."
+        ),
     ] = False,
     log_json: LogJson = False,
 ) -> None:
     """Run a party in the foreground; Ctrl-C (or systemd) stops it.
 
-    Only party.toml in this folder says what this party agrees to, and only its ledger what it has
-    spent. Whatever code a server sends is left alone: this installation answers.
+    The file party.toml in this folder decides what this party accepts. The ledger in this folder
+    records what it has spent. A party runs no code that a server sends.
     """
     items = []
     for item in check_items(folder, server=server_address):

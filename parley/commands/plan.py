@@ -27,23 +27,25 @@ def plan(
         float | None,
         typer.Option(
             min=0.0,
-            help="What a secure sum takes where it will run: for the hours of distributed DP-SGD.",
+            help="Seconds that one secure sum takes on your machines, to estimate the hours of "
+            "distributed DP-SGD.",
         ),
     ] = None,
     trust_code: Annotated[
         bool,
         typer.Option(
             "--trust-code",
-            help="Run the code that the job names, a loss, network, map or algorithm of your own. "
-            "Without it such a job is refused, and none of it is run.",
+            help="Allow the job to run your own code: a loss, network, map or algorithm that it "
+            "names. Without this option such a job is refused.",
         ),
     ] = False,
     *,
     keys: dict[str, Any],
 ) -> None:
-    """Show what a budget buys before any data are read: noise, ε by round, ring and grid.
+    """Show the noise and the cost in ε of a job before any data are read.
 
-    parties.count and parties.min-records are enough, e.g.
+    The number of parties and their least number of records are enough, for example:
+
     [bold]parley plan --parties 100 --set parties.min-records=500[/bold]
     """
     stated: dict[str, Any] = {"trust_code": trust_code}

@@ -121,7 +121,8 @@ def _build_predictions(
 
 
 SchemaFile = Annotated[
-    Path | None, typer.Option(help="The parties' schema file, for a model whose file holds none.")
+    Path | None,
+    typer.Option(help="The parties' schema file, if the model's file contains no schema."),
 ]
 
 
@@ -130,37 +131,41 @@ def predict(
     rows: Annotated[
         Path,
         typer.Argument(
-            metavar="ROWS", help="CSV(.gz), Parquet or .npz with the model's columns; no label."
+            metavar="ROWS", help="CSV, CSV.gz, Parquet or .npz with the model's columns."
         ),
     ],
     out: Annotated[Path, typer.Option(help="CSV to write.")] = Path("predictions.csv"),
     keep: Annotated[
-        str | None, typer.Option(metavar="COLUMN", help="A column to copy: what names the rows.")
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="A column to copy into the output, for example a row's id."
+        ),
     ] = None,
     threshold: Annotated[
         float | None,
         typer.Option(
             metavar="T",
-            help="Of two labels, answer the positive one (the second probability's) from this "
-            "probability on, or score for huber-svm. Default: the likelier one.",
+            help="With two labels: predict the second one from this "
+            "probability on (huber-svm: from "
+            "this score on). Default: the likelier label.",
         ),
     ] = None,
     separator: Annotated[
-        str | None, typer.Option(help="Between the fields of a CSV (default: found).")
+        str | None, typer.Option(help="Separator of a CSV (default: detected).")
     ] = None,
     decimal: Annotated[
-        str | None, typer.Option(help="Decimal mark of a CSV's numbers: . or , (default: found).")
+        str | None, typer.Option(help="Decimal mark of a CSV: . or , (default: detected).")
     ] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: found).")
+        str | None, typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: detected).")
     ] = None,
     schema: SchemaFile = None,
     own_models: OwnModels = None,
 ) -> None:
     """Predict a label for every row of a file, with its probability.
 
-    A row is read by the schema that the model was learned under: the same ranges, categories and
-    scaling. The label's column need not be there; if it is, it is not read.
+    Rows are read by the schema that the model was trained with: the same ranges, categories and
+    scaling. The label's column may be missing. If it is there, it is not read.
     """
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     count, labels = predict_file(
@@ -191,15 +196,16 @@ def show(
     schema: SchemaFile = None,
     own_models: OwnModels = None,
     column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show what this column adds, in full.")
+        str | None, typer.Option(metavar="NAME", help="Show the full contribution of this column.")
     ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
 ) -> None:
     """Show a model, its privacy guarantee, and the contribution of each column.
 
-    The promise has ε, δ, unit, relation, adversary. Columns have shapes in linear models, plain or
-    on hats or bins; how far the noise alone may have moved them is known of a run's folder.
+    The guarantee states ε, δ, unit, relation and adversary. Contributions of columns are shown for
+    linear models, also for those on features = "hats" or "bins". If MODEL is a run's folder, they
+    include how far the noise may have moved them.
     """
     loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     task = loaded.task

@@ -27,49 +27,57 @@ from parley.safe_io.json_writing import format_json
 QueryFileOrSelect = Annotated[
     str | None,
     typer.Argument(
-        metavar="[QUERIES]", help="File of queries (TOML); or one SELECT, with --epsilon."
+        metavar="[QUERIES]", help="Query file (TOML), or one SELECT together with --epsilon."
     ),
 ]
 EpsilonOption = Annotated[
-    float | None, typer.Option(help="With SELECT or --table-one: what it may cost, whole.")
+    float | None, typer.Option(help="With SELECT or --table-one: the ε that it may spend in total.")
 ]
 SessionFile = Annotated[
     Path,
-    typer.Option("--session", help="With SELECT or --table-one: file whose \\[session] is asked."),
+    typer.Option(
+        "--session", help="With SELECT or --table-one: query file with the \\[session] to use."
+    ),
 ]
 TableOneColumns = Annotated[
     str | None,
     typer.Option(
         "--table-one",
         metavar="COLUMNS",
-        help="A study's first table, of columns with commas between them, or all.",
+        help="Make a study's first table of these columns, separated by commas, or of all.",
     ),
 ]
 ByGroup = Annotated[
-    str | None, typer.Option("--by", help="With --table-one: the column of its groups.")
+    str | None, typer.Option("--by", help="With --table-one: the column whose groups are compared.")
 ]
 PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Expected errors and costs; nothing is asked or charged.")
+    bool, typer.Option("--plan", help="Only show expected errors and costs; charge nothing.")
 ]
 Out = Annotated[Path | None, typer.Option(help="Session folder to make (default: runs/…).")]
 Resume = Annotated[
     Path | None,
-    typer.Option(metavar="SESSION", help="Go on with this session: answers are not paid twice."),
+    typer.Option(
+        metavar="SESSION", help="Continue this session. Answers that it has are not charged again."
+    ),
 ]
 ServerFolder = Annotated[
     Path | None,
     typer.Option(
-        metavar="DIR", help="Have a running server ask its parties: its folder, or an operator's."
+        metavar="DIR",
+        help="Send the queries to a running server: the server's folder, or an operator's.",
     ),
 ]
 Simultaneous = Annotated[
-    bool, typer.Option("--simultaneous", help="Intervals hold for all cells at once.")
+    bool, typer.Option("--simultaneous", help="Make intervals that hold for all cells at once.")
 ]
 Sampling = Annotated[
-    bool, typer.Option("--sampling", help="Intervals cover sampling error beside the noise.")
+    bool,
+    typer.Option(
+        "--sampling", help="Make intervals that cover the sampling error as well as the noise."
+    ),
 ]
 PrintQuery = Annotated[
-    bool, typer.Option("--print-query", help="Write a file of queries with every key.")
+    bool, typer.Option("--print-query", help="Print an example query file with every key.")
 ]
 
 
@@ -89,9 +97,10 @@ def query(
     verbose: Verbose = False,
     print_query: PrintQuery = False,
 ) -> None:
-    """Ask several parties for statistics (counts, histograms, sums, means), each charged first.
+    """Query parties for private statistics: counts, histograms, sums, means and more.
 
-    Every answer has its interval and says what it cost and what is left.
+    Each query is charged before it is answered. Each answer shows its interval, its cost and the
+    budget that is left.
     """
     if print_query:
         typer.echo(build_example_file(), nl=False)
@@ -104,10 +113,10 @@ def query(
             "goes on has its settings."
         )
     if queries is None and server is None and table is None:
-        raise QueryError("Expected a file of queries; parley query --print-query writes one.")
+        raise QueryError("Expected a query file. parley query --print-query writes one.")
     if table is not None and (queries is not None or covers):
         got = "queries" if covers == {} else f"--{next(iter(covers))}"
-        raise QueryError(f"Expected --table-one alone, with --session FILE, got {got} beside it.")
+        raise QueryError(f"Expected --table-one alone, with --session FILE, got {got} too.")
     if table is None and by is not None:
         raise QueryError("Expected --by with --table-one; a SELECT has GROUP BY, a file by = […].")
     file: QueryFile | None = None
@@ -119,7 +128,9 @@ def query(
         file.session.update(covers)
     if server is not None:
         if out is not None:
-            raise QueryError("Expected --server without --out, got both: the server has a folder.")
+            raise QueryError(
+                "Expected --server without --out, got both: the server makes the folder."
+            )
         query_server(server, file, plan=plan, resume=resume, as_json=as_json, verbose=verbose)
     elif file is not None and plan:
         _print_query_plan(file)

@@ -16,8 +16,8 @@ def report(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where to write the page. Default: report.html in the folder; next to a folder "
-            "that is not yours, or that holds links.",
+            help="File to write. Default: report.html in the folder, or next to it if the folder "
+            "belongs to another user or contains links.",
         ),
     ] = None,
 ) -> None:

@@ -20,22 +20,22 @@ Partial = Annotated[
     bool,
     typer.Option(
         "--partial",
-        help="Begin although the data's budget won't last for all rounds: as many as fit.",
+        help="Run as many rounds as the data's remaining budget allows, even if not all fit.",
     ),
 ]
 Canaries = Annotated[
     str | None,
     typer.Option(
         metavar="canaries=K",
-        help="Hide K extra records and guess them from the model: a weak lower bound on ε.",
+        help="Add K extra records and try to detect them in the model: a weak lower bound on ε.",
     ),
 ]
 Track = Annotated[
     list[str] | None,
     typer.Option(
         metavar="WHERE",
-        help="Tell a tracker of the run: mlflow:URI or tensorboard:DIR (repeatable; needs "
-        "parley\\[mlflow] or parley\\[tensorboard]).",
+        help="Log the run to a tracker: mlflow:URI or tensorboard:DIR. Needs parley\\[mlflow] or "
+        "parley\\[tensorboard]. Repeatable.",
     ),
 ]
 
@@ -49,7 +49,10 @@ def run(
     verbose: Verbose = False,
     quiet: Quiet = False,
     print_job: Annotated[
-        bool, typer.Option("--print-job", help="Write the whole job with a comment on each key.")
+        bool,
+        typer.Option(
+            "--print-job", help="Print a job file with every key and its meaning; run nothing."
+        ),
     ] = False,
     partial: Partial = False,
     resume: Annotated[
@@ -62,8 +65,8 @@ def run(
 ) -> None:
     """Run a job with all its parties here; write a run folder with model, ledger and report.
 
-    With no argument, five hospitals learn a breast-cancer classifier on bundled data. With
-    [bold]--engine processes --parties 3[/bold] three real processes do so, and talk over TLS.
+    With no argument, five hospitals train a breast-cancer classifier on bundled data. With
+    [bold]--engine processes --parties 3[/bold], three real processes train it and talk over TLS.
     """
     overrides = [*(sets or []), *(["run.partial=true"] if partial else [])]
     given = any(value is not None for value in keys.values())

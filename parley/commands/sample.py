@@ -63,17 +63,18 @@ def sample_table(
 
 def sample(
     model: ModelPath,
-    rows: Annotated[int, typer.Option(help="How many rows.")],
-    out: Annotated[Path, typer.Option(help="CSV to write; .npz of arrays.")],
+    rows: Annotated[int, typer.Option(help="Number of rows.")],
+    out: Annotated[Path, typer.Option(help="File to write: CSV, or .npz with arrays.")],
     seed: Annotated[
-        int, typer.Option(min=0, help="Public: the same seed gives the same rows.")
+        int,
+        typer.Option(min=0, help="Seed. It need not be secret; the same seed gives the same rows."),
     ] = 0,
     own_models: OwnModels = None,
 ) -> None:
     """Draw rows from a run's generator, at no further privacy cost.
 
-    The file alone is read: no record, no ledger. The rows are what the released, noisy counts say;
-    however many are drawn, the run's own ε is all that they cost.
+    Only the model's file is read, no record and no ledger. The rows are drawn from the released,
+    noisy counts, so any number of rows costs no more than the run's own ε.
     """
     said = sample_table(model, rows=rows, seed=seed, out=out, own_models=tuple(own_models or ()))
     typer.echo(f"{rows:,} synthetic rows in {out}")

@@ -66,12 +66,13 @@ TableFiles = Annotated[
     list[str],
     typer.Argument(
         metavar="FILE…",
-        help="CSV(.gz), Parquet or .npz; several, or a glob: one file a party. Or a database, with "
-        "--query: sqlite:///FILE, postgresql://USER@HOST/NAME, or env:NAME, a variable that holds "
-        "such a URL.",
+        help="CSV, CSV.gz, Parquet or .npz files, or a glob: one file "
+        "per party. Or a database, with "
+        "--query: sqlite:///FILE, postgresql://USER@HOST/NAME, or env:NAME for a variable that "
+        "contains such a URL.",
     ),
 ]
-Query = Annotated[str, typer.Option(help="Of a database: the SELECT whose rows are the records.")]
+Query = Annotated[str, typer.Option(help="With a database: the SELECT whose rows are the records.")]
 
 
 def _expand_patterns(patterns: list[str], query: str) -> list[Path | SqlQuery]:
@@ -101,25 +102,27 @@ def _find_common_glob(files: list[str]) -> str:
 @schema_app.command("infer")
 def infer_schema_command(
     files: TableFiles,
-    label: Annotated[str | None, typer.Option(help="The label's column.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write here instead of stdout.")] = None,
+    label: Annotated[
+        str | None, typer.Option(help="Column to predict (default: the last one).")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
     header: Annotated[
         bool, typer.Option("--header/--no-header", help="Whether a CSV's first line names columns.")
     ] = True,
     separator: Annotated[
-        str | None, typer.Option(help="A CSV's separator (default: Parley finds it).")
+        str | None, typer.Option(help="Separator of a CSV (default: detected).")
     ] = None,
     encoding: Annotated[
         str | None,
-        typer.Option(help="utf-8 | windows-1252 | latin-1 | utf-16 (default: Parley finds it)."),
+        typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: detected)."),
     ] = None,
     query: Query = "",
 ) -> None:
-    """Write a first schema from a file, or from several that one schema is to read.
+    """Write a draft schema for one file, or for several files with the same columns.
 
-    Review it: ε doesn't cover what it read from the data.
+    Review the draft: ε does not cover what it reveals about the data.
 
-    Lists every column, how it was read and why, with the lines of cells that don't fit.
+    Lists how every column was read and why, with the lines of cells that do not fit.
     """
     if out is not None and out.exists():
         raise SchemaError(f"Expected a new file for --out, {out} exists.")
@@ -159,9 +162,9 @@ def check_files_command(
     schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="Schema file (TOML).")],
     query: Query = "",
 ) -> None:
-    """List everything in which files and a schema disagree, at once; status 2 if they do.
+    """List all differences between files and a schema. Exit status 2: there are some.
 
-    It quotes cells and lines of the file, for the person who holds it: share none of it.
+    The list quotes cells of the files. Do not share it.
     """
     known, named, refused = load_schema(schema), _expand_patterns(files, query), False
     for file in named:

@@ -21,15 +21,16 @@ def run_server(
             metavar="PORT",
             min=0,
             max=65535,
-            help="Show /metrics (Prometheus) and /healthz at this port of 127.0.0.1 (0: any).",
+            help="Serve /metrics (Prometheus) and /healthz on this port of 127.0.0.1 (0: any).",
         ),
     ] = None,
     log_json: LogJson = False,
 ) -> None:
     """Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.
 
-    One port, TLS. Parties connect to it; nothing connects to them. It runs no code but this
-    installation's. Runs that were going on when it ended go on when it starts.
+    The server listens on one port, with TLS. Parties connect to it; it connects to none. It runs
+    only the code of this installation. When it starts, it continues the runs that were active
+    when it stopped.
     """
     home = check_server(folder)
     serve(home, say=build_notifier(as_json=log_json), monitor=monitor, questions=ServedQueries())

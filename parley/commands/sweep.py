@@ -26,26 +26,29 @@ from parley.terminal.terminal_screen import Screen
 @accept_key_options
 def run_sweep_command(
     file: Annotated[
-        Path, typer.Argument(metavar="SWEEP", help="A job file with a table [sweep] (TOML).")
+        Path, typer.Argument(metavar="SWEEP", help="Job file (TOML) with a \\[sweep] table.")
     ],
     out: Annotated[
         Path | None, typer.Option(help="Folder of the results (default: sweeps/NAME).")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A key of the job that all cells share."),
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Override one key of the job in all cells. Repeatable.",
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes (default: one a core).")
+        int | None, typer.Option(min=1, help="Number of processes (default: one per core).")
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help=f"Run also more than {MAX_CELLS:,} cells.")
+        bool, typer.Option("--yes", help=f"Allow more than {MAX_CELLS:,} cells.")
     ] = False,
     metric: Annotated[
         str | None,
         typer.Option(
-            help="Figure in the tables: accuracy, auc, r2, loss, excess_loss (default: "
-            "accuracy or r2)."
+            help="Metric to show: accuracy, auc, r2, loss or excess_loss (default: accuracy or r2)."
         ),
     ] = None,
     quiet: Quiet = False,
@@ -53,11 +56,10 @@ def run_sweep_command(
     *,
     keys: dict[str, Any],
 ) -> None:
-    """Run a job over a grid of its keys, as simulations; figures with means and intervals.
+    """Simulate a job for every combination of key values; plot means with intervals.
 
-    The same command again resumes it, and runs only what is new. One failed cell
-    doesn't stop the others; status 1 says that some failed. What has ended is kept at Ctrl-C and
-    at a service manager's stop.
+    To resume after Ctrl-C, repeat the command: finished runs are kept. A failed cell does not stop
+    the others. Exit status 1: some cells failed.
     """
     if keys.pop("label") is not None:
         raise JobError("Expected a schema that names the label, got --label. Use --schema FILE.")
@@ -92,8 +94,7 @@ def run_sweep_command(
         )
     except KeyboardInterrupt:
         typer.echo(
-            f"{chr(10) if terminal else ''}Stopped{reached}. The same command goes on with those "
-            "that are left.",
+            f"{chr(10) if terminal else ''}Stopped{reached}. Repeat the command to run the rest.",
             err=True,
         )
         raise typer.Exit(130) from None
@@ -119,13 +120,11 @@ def _print_outcome(result: SweepResult, *, verbose: bool) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Runs' folders.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Also write a page (HTML) that needs no network.")
-    ] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Folders of the runs.")],
+    out: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML page.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare runs: first the keys in which their jobs differ, then their results."""
+    """Compare runs: the keys in which their jobs differ, and their results."""
     document = PAGES["comparison"](runs)
     if as_json:
         typer.echo(format_json(to_json(document)))

@@ -11,6 +11,7 @@ over all keys fails if a key's type is none of these.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ class ReferenceKind:
 
 
 def _locate_file(text: str, folder: Path) -> str:
-    return str(folder / text) if text and "://" not in text else text
+    return str(folder / os.path.expanduser(text)) if text and "://" not in text else text
 
 
 def _locate_records(text: str, folder: Path) -> str:
@@ -57,8 +58,10 @@ def _locate_records(text: str, folder: Path) -> str:
     """
     if text.startswith(_SQLITE):
         return f"{_SQLITE}{folder / text.removeprefix(_SQLITE)}"
-    if text in MEMORY or ":" in text or text.startswith("~"):
+    if text in MEMORY or ":" in text:
         return text
+    if text.startswith("~"):
+        return _locate_file(text, folder)
     if re.search(r"[/*?\[\]]", text) or text.endswith(_DATA_SUFFIXES):
         return str(folder / text)
     return str(folder / text) if "." in text and (folder / text).is_file() else text

@@ -18,6 +18,7 @@ from unittest import mock
 import pytest
 import typer.main
 from ledgers import ADULT
+from rich.text import Text
 
 from parley.cli import app, main
 from parley.privacy.accounting.privacy_events import Pure
@@ -227,6 +228,22 @@ def test_help_says_of_a_command_what_the_command_says_first():
     for name, row in typer.main.get_command(app).commands.items():
         first = (row.loaded.help or "").split("\n\n")[0]
         assert " ".join(first.split()) == row.help, name
+
+
+def _list_help_texts(command):
+    """List the help of a command, of its arguments and options, and of its own commands."""
+    yield command.help or ""
+    yield from (getattr(each, "help", None) or "" for each in command.params)
+    for each in getattr(command, "commands", {}).values():
+        yield from _list_help_texts(getattr(each, "loaded", each))
+
+
+def test_help_shows_every_word_in_brackets():
+    texts = list(_list_help_texts(typer.main.get_command(app)))
+    assert len(texts) > 150
+    for text in texts:
+        plain = text.replace("[bold]", "").replace("[/bold]", "").replace("\\[", "[")
+        assert Text.from_markup(text).plain == plain, text
 
 
 # Processes take a second each to start: one shows all that a process alone can show of these.
