@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
@@ -51,7 +52,7 @@ def build_cli_page() -> str:
 
 
 def build_job_page() -> str:
-    """Build the page of job keys: a table per section, and per kind where they differ."""
+    """Build the page of job keys, section by section."""
     parts = [
         "# Job keys",
         "A job is a TOML file of nine sections. All keys are optional. `parley run --print-job` "
@@ -67,14 +68,13 @@ def build_job_page() -> str:
             forms = FORMS[section]
             parts += [f"## [{section}]", _to_markdown(forms.purpose)]
             kinds = _group_kinds_by_key(forms.forms)
-            rows = []
             for key, fields in _merge_properties(forms.forms.values()).items():
-                note = "" if len(kinds[key]) == len(forms.forms) else _list_kinds(kinds[key])
-                rows.append([*_describe_property(key, fields), note])
-            parts.append(_build_table(["key", "values", "default", "meaning", "kinds"], rows))
+                note = "" if len(kinds[key]) == len(forms.forms) else _format_kinds(kinds[key])
+                parts.append(_build_key_entry(f"{section}.{key}", fields, note=note))
         else:
             model = info.annotation
-            parts += [f"## [{section}]", _to_markdown(model.__doc__ or ""), _build_key_table(model)]
+            parts += [f"## [{section}]", _to_markdown(model.__doc__ or "")]
+            parts += _build_key_entries(model, prefix=f"{section}.")
     return _join(parts)
 
 
@@ -87,10 +87,10 @@ def build_party_page() -> str:
             "how much they may spend. [Policies, databases, services](deployment-services.md) "
             "explains how to write one.",
             "## Top level",
-            _build_key_table(OwnerPolicy, without=("data",)),
+            *_build_key_entries(OwnerPolicy, without=("data",)),
             "## [data.NAME]",
             "One section per data set that you serve. NAME is what a job writes as `data.source`.",
-            _build_key_table(DatasetConfig),
+            *_build_key_entries(DatasetConfig, section="data"),
         ]
     )
 
@@ -101,13 +101,16 @@ def build_schema_page() -> str:
         "# Schema keys",
         "[Describe your table](schema.md) explains schemas step by step. These are all keys.",
         "## Top level",
-        _build_key_table(Schema, without=("file", "columns")),
+        *_build_key_entries(Schema, without=("file", "columns")),
         "## [file]",
         "How the file is written.",
-        _build_key_table(FileFormat),
+        *_build_key_entries(FileFormat, section="file"),
     ]
     for kind, column in COLUMN_KINDS.items():
-        parts += [f"## Columns of kind {kind}", _build_key_table(column, without=("kind",))]
+        summary = (column.__doc__ or "").partition("\n")[0]
+        entries = _build_key_entries(column, section=kind, without=("kind",))
+        parts += [f"## Columns of kind {kind}", summary if entries else f"{summary} No other keys."]
+        parts += entries
     return _join(parts)
 
 
@@ -118,14 +121,17 @@ def build_session_page() -> str:
             "# Session keys",
             "The `[session]` section of a file of queries, and keywords of `parley.Session`. "
             "[Every kind of query](queries.md) lists what you can ask.",
-            _build_key_table(Settings),
+            *_build_key_entries(Settings),
         ]
     )
 
 
 def build_errors_page() -> str:
     """Build the page of the reasons that a party gives when it declines."""
-    rows = [[f"`{reason}`", _to_markdown(text)] for reason, text in REASON_MEANINGS.items()]
+    rows = [
+        [_build_anchored(reason), f"{_to_sentence(text)}."]
+        for reason, text in REASON_MEANINGS.items()
+    ]
     return _join(
         [
             "# Why a party declines",
@@ -147,7 +153,10 @@ def build_exit_codes_page() -> str:
             "fails later.",
             _build_table(
                 ["code", "meaning"],
-                [[str(code), _to_markdown(text)] for code, text in EXIT_CODES.items()],
+                [
+                    [_build_anchored(str(code), "code"), _to_markdown(text)]
+                    for code, text in EXIT_CODES.items()
+                ],
             ),
         ]
     )
@@ -160,12 +169,12 @@ def build_records_page() -> str:
         "Keys of a run folder's JSON. `summary.json` has the model's metrics under `evaluation`; "
         "`rounds.jsonl` has one line per round.",
     ]
-    for title, record in (
-        ("Metrics of a classifier", ClassifierMetrics),
-        ("Metrics of a regression", RegressionMetrics),
-        ("A line of rounds.jsonl", RoundLine),
+    for title, section, record in (
+        ("Metrics of a classifier", "classifier", ClassifierMetrics),
+        ("Metrics of a regression", "regression", RegressionMetrics),
+        ("A line of rounds.jsonl", "round", RoundLine),
     ):
-        parts += [f"## {title}", _build_record_table(record)]
+        parts += [f"## {title}", _build_record_table(record, section)]
     return _join(parts)
 
 
@@ -214,14 +223,39 @@ def _format_options(command: click.Command, context: click.Context) -> list[str]
     return [_build_table(["argument or option", "meaning"], rows)] if rows else []
 
 
-def _build_key_table(model: type[BaseModel], *, without: tuple[str, ...] = ()) -> str:
-    """Build the table of a section's keys."""
-    rows = [
-        _describe_property(key, [found])
+def _build_key_entries(
+    model: type[BaseModel], *, prefix: str = "", section: str = "", without: tuple[str, ...] = ()
+) -> list[str]:
+    """Build the entry of each key of a section.
+
+    Args:
+        model: class of the section's settings.
+        prefix: text before each key's name.
+        section: name before each key's anchor, if other sections have keys of the same name.
+        without: keys to leave out.
+    """
+    return [
+        _build_key_entry(prefix + key, [found], section=section)
         for key, found in _list_properties(model).items()
         if key not in without
     ]
-    return _build_table(["key", "values", "default", "meaning"], rows)
+
+
+def _build_key_entry(
+    name: str, found: list[Mapping[str, Any]], *, section: str = "", note: str = ""
+) -> str:
+    """Build a key's entry: a heading that search finds, its values and default, its meaning."""
+    values = _join_words(text for one in found for text in _list_values(one))
+    default = _join_words(_describe_default(one) for one in found)
+    meaning = next((one["description"] for one in found if "description" in one), "")
+    facts = [values, default if default == "required" else f"default: {default}", note]
+    if default == "none" and "Default:" in meaning:
+        facts.remove("default: none")
+    anchor = "-".join(filter(None, (section, name.replace(".", "-"))))
+    return (
+        f"### `{name}` {{ #{anchor} }}\n\n"
+        f"{' · '.join(fact for fact in facts if fact)}\n{{: .facts }}\n\n{_to_markdown(meaning)}"
+    )
 
 
 def _list_properties(model: type[BaseModel]) -> dict[str, Mapping[str, Any]]:
@@ -273,16 +307,8 @@ def _group_kinds_by_key(forms: Mapping[str, type[BaseModel]]) -> dict[str, list[
     return kinds
 
 
-def _list_kinds(kinds: Iterable[str]) -> str:
-    return ", ".join(f"`{kind}`" for kind in kinds)
-
-
-def _describe_property(key: str, found: list[Mapping[str, Any]]) -> list[str]:
-    """Return a key's cells: name, values, default, meaning."""
-    values = " or ".join(dict.fromkeys(_describe_values(one) for one in found))
-    defaults = dict.fromkeys(_describe_default(one) for one in found)
-    meaning = next((one["description"] for one in found if "description" in one), "")
-    return [f"`{key}`", values, " or ".join(defaults), _to_markdown(meaning)]
+def _format_kinds(kinds: Iterable[str]) -> str:
+    return "only for " + _join_words(f"`{kind}`" for kind in kinds)
 
 
 def _describe_default(found: Mapping[str, Any]) -> str:
@@ -298,25 +324,41 @@ def _describe_default(found: Mapping[str, Any]) -> str:
 _LONGEST_DEFAULT = 60
 
 
-def _describe_values(found: Mapping[str, Any]) -> str:
-    """Return which values a JSON schema accepts, in words."""
+def _list_values(found: Mapping[str, Any]) -> list[str]:
+    """Return the alternatives that a JSON schema accepts, in words."""
     members = found.get("anyOf") or found.get("oneOf")
     if members:
-        texts = dict.fromkeys(_describe_values(one) for one in members if one.get("type") != "null")
-        return " or ".join(texts)
-    if "const" in found:
-        return f"`{found['const']}`"
-    if "enum" in found:
-        return ", ".join(f"`{value}`" for value in found["enum"])
+        return [text for one in members if one.get("type") != "null" for text in _list_values(one)]
+    constants = [found["const"]] if "const" in found else found.get("enum", ())
+    if found.get("type") == "boolean":
+        constants = constants or (True, False)
+    if constants:
+        return [f"`{one if isinstance(one, str) else format_toml_value(one)}`" for one in constants]
     if found.get("type") == "array":
-        inner = found.get("items")
-        return f"list of {_describe_values(inner)}" if isinstance(inner, Mapping) else "list"
-    names = {"integer": "integer", "number": "number", "boolean": "`true`, `false`"}
-    name = names.get(found.get("type", ""), "table" if found.get("type") == "object" else "text")
+        items = found.get("items") or next(iter(found.get("prefixItems", ())), None)
+        if not items:
+            return ["list"]
+        return ["list of " + _join_words(_TYPE.sub(r"\1s", text) for text in _list_values(items))]
+    return [_describe_range(found)]
+
+
+_TYPE = re.compile(r"^(integer|number|text|table|list)\b")
+
+
+def _describe_range(found: Mapping[str, Any]) -> str:
+    """Return the type and the bounds of a JSON schema of numbers, texts or tables."""
+    names = {"integer": "integer", "number": "number", "object": "table"}
+    name = names.get(found.get("type", ""), "text")
     if "minimum" in found and "maximum" in found:
         return f"{name}, {_format_bound(found['minimum'])} to {_format_bound(found['maximum'])}"
     bounds = [f"{sign} {_format_bound(found[key])}" for key, sign in _BOUNDS if key in found]
     return f"{name} {' and '.join(bounds)}".strip()
+
+
+def _join_words(texts: Iterable[str]) -> str:
+    """Return the different texts as "a, b or c", with lists last."""
+    different = sorted(dict.fromkeys(texts), key=lambda text: text.startswith("list of"))
+    return " or ".join(filter(None, (", ".join(different[:-1]), different[-1])))
 
 
 def _format_bound(bound: float) -> str:
@@ -331,11 +373,15 @@ _BOUNDS = (
 )
 
 
-def _build_record_table(record: type[BaseModel]) -> str:
+def _build_record_table(record: type[BaseModel], section: str) -> str:
     """Build the table of a JSON record's keys; their meanings are in the class's docstring."""
     meanings = _parse_attributes(record)
     rows = [
-        [f"`{key}`", _describe_values(found), _to_markdown(meanings.get(key, ""))]
+        [
+            _build_anchored(key, section),
+            _join_words(_list_values(found)),
+            _to_sentence(meanings[key]),
+        ]
         for key, found in _list_properties(record).items()
         if key != "format"
     ]
@@ -351,6 +397,11 @@ def _parse_attributes(record: type[BaseModel]) -> dict[str, str]:
     return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
 
 
+def _build_anchored(name: str, section: str = "") -> str:
+    """Build a name to which a link can lead, for the first cell of a row."""
+    return f"`{name}`{{ #{'-'.join(filter(None, (section, name)))} }}"
+
+
 def _build_table(heads: list[str], rows: list[list[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join(
@@ -359,17 +410,32 @@ def _build_table(heads: list[str], rows: list[list[str]]) -> str:
 
 
 _PAGE_NAME = re.compile(r"\bdocs/([a-z-]+\.md)(#[a-z-]+)?")
+_DOCS = Path(__file__).parent
 
 
 def _to_markdown(text: str) -> str:
     """Escape what Markdown would read as markup, and turn names of pages into links."""
-    text = re.sub(r"\[/?bold\]", "", text).replace("\\[", "[")  # markup of the terminal
+    text = re.sub(r"\[/?bold\]", "`", text).replace("\\[", "[")  # markup of the terminal
     parts = re.split(r"(`[^`]*`)", text)
     escaped = [
         part if at % 2 else re.sub(r"([\[\]<>*_])", r"\\\1", part) for at, part in enumerate(parts)
     ]
     joined = re.sub(r"\s*\n\s*(?!\n)", " ", "".join(escaped)).strip()
-    return _PAGE_NAME.sub(r"[\1](\1\2)", joined.replace("\\_", "_"))
+    return _PAGE_NAME.sub(_link_page, joined.replace("\\_", "_"))
+
+
+def _link_page(match: re.Match[str]) -> str:
+    """Return a link to a page of `docs/`, with the page's title as its text."""
+    with (_DOCS / match[1]).open(encoding="utf-8") as page:
+        title = page.readline().removeprefix("#").strip()
+    return f"[{title}]({match[1]}{match[2] or ''})"
+
+
+def _to_sentence(text: str) -> str:
+    """Return the Markdown of a meaning: begin with a capital, and write JSON's null as such."""
+    return _to_markdown(
+        re.sub(r"\bNone\b", "`null`", re.sub("^[a-z]", lambda a: a[0].upper(), text))
+    )
 
 
 def _format_help(text: str) -> str:

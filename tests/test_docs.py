@@ -32,14 +32,19 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
 ) -> None:
     monkeypatch.syspath_prepend(_ROOT / "docs")
     pages = importlib.import_module("reference_pages").build_reference_pages()
-    row = re.compile(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \| (.*?) \|", re.MULTILINE)
+    entry = re.compile(r"^### `([a-z.-]+)` \{ (#[a-z-]+) \}\n\n(.+)\n\{: .facts \}\n\n(.+)$", re.M)
     for name, least in (("job", 100), ("party", 50), ("schema", 30), ("session", 10)):
-        meanings = row.findall(pages[f"reference-{name}.md"])
-        assert len(meanings) >= least
-        assert all(len(meaning.split()) >= 2 for _, meaning in meanings), meanings
-    assert "| `clip-norm` | number" in pages["reference-job.md"]
+        page = pages[f"reference-{name}.md"]
+        found = entry.findall(page)
+        assert page.count("### ") == len(found) >= least
+        assert all(len(meaning.split()) >= 2 for *_, meaning in found), found
+        assert len({anchor for _, anchor, *_ in found}) == len(found)
+        assert not re.search(r"^## .*\n+(## |\Z)", page, re.M)  # a section without text
+    assert "### `dp-sgd.clip-norm` { #dp-sgd-clip-norm }\n\nnumber" in pages["reference-job.md"]
     assert "`gradient-perturbation`" in pages["reference-job.md"]
-    assert "| `approval-above` | number ≥ 0 | none |" in pages["reference-party.md"]
+    assert "`approval-above` { #data-approval-above }\n\nnumber ≥ 0" in pages["reference-party.md"]
+    assert "list of lists of texts" in pages["reference-job.md"]
+    assert "list of numbers · required" in pages["reference-schema.md"]  # of a pair
     assert "### parley ledger raise" in pages["reference-cli.md"]
     assert "| `--seed` |" in pages["reference-cli.md"]
     assert "| `RUN` | A run's folder. |" in pages["reference-cli.md"]  # arguments have their help
