@@ -58,7 +58,7 @@ def _find_similar(word: str, choices: Iterable[str]) -> list[str]:
 
 
 def _find_job_keys(word: str) -> list[str]:
-    from parley.server.jobs.job_file import find_keys  # noqa: PLC0415 - start-up: only for an error
+    from parley.server.jobs.key_lookup import find_keys  # noqa: PLC0415 - start-up: only for an error
 
     keys = [_KEYS[word]] if word in _KEYS else find_keys(word)
     return [f"--set {key}=…" for key in keys]

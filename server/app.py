@@ -28,8 +28,8 @@ from parley.client.app import build_content, read_frame
 from parley.client.contract.party_messages import WireError
 from parley.client.contract.roster import load_deployment
 from parley.safe_io.path_names import is_plain_name
-from parley.server.jobs.external_references import check_submission
-from parley.server.jobs.job_file import from_run_config
+from parley.server.jobs.machine_references import check_submission
+from parley.server.jobs.run_config import from_run_config
 from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.server.rounds.party_requests import LARGEST_REPLY
 from parley.server.run_launcher import launch_run, open_run, record_error

@@ -32,7 +32,7 @@ from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
-from parley.server.jobs.external_references import check_submission
+from parley.server.jobs.machine_references import check_submission
 from parley.server.jobs.section_base import JobError
 from parley.server.rounds.party_requests import Transport
 

@@ -30,9 +30,9 @@ from parley.run_request import build_run_request, is_job
 from parley.safe_io.path_names import get_public_name
 from parley.safe_io.plurals import format_noun
 from parley.secure_agg.encoding import RingTooSmall
-from parley.server.jobs.external_references import find_code_references
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
+from parley.server.jobs.machine_references import find_code_references
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import JobUnaffordable, build_budgets
 from parley.server.planning.components_release import load_public_components

@@ -46,13 +46,13 @@ from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import (
-    check_key,
     load_job,
     locate_key,
     locate_paths,
     parse_override,
     render_job,
 )
+from parley.server.jobs.key_lookup import check_key
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE
 

@@ -26,8 +26,8 @@ from parley.client.data.schema import SchemaError
 from parley.presentation.page_registry import write_page
 from parley.presentation.short_layout import MAX_LINES, Row, format_rows
 from parley.safe_io.file_writing import write_file
-from parley.server.jobs.external_references import find_code_references
 from parley.server.jobs.job import Job
+from parley.server.jobs.machine_references import find_code_references
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import build_report_frame
 from parley.simulations.data.experiment import prepare_data

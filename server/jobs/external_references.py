@@ -1,12 +1,7 @@
-"""Classify the texts of a job by type: a file, code, or no reference to the machine.
+"""Types of the texts of a job: a file, code, or no reference to the machine.
 
-A job from another machine may name neither a file nor code of the machine that runs it. A server
-that plans a foreign job has to know whether it names code. There is no list of such keys: a test
-over all keys fails if a key's type is none of these.
-
-    >>> from parley.server.jobs.own_loss_models import OwnLossSection
-    >>> find_machine_references(OwnLossSection(**{"kind": "own-loss", "loss": "/tmp/mine.py:f"}))
-    [MachineReference(key='loss', value='/tmp/mine.py:f', what='code')]
+There is no list of the keys that name files or code: a test over all keys fails if a key's type is
+none of these (`machine_references` finds what a job names).
 """
 
 from __future__ import annotations
@@ -22,7 +17,6 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from parley.safe_io.path_names import resolve_path
-from parley.server.jobs.section_base import JobError
 
 Section = TypeVar("Section", bound=BaseModel)
 
@@ -99,15 +93,6 @@ TextSettings = Annotated[dict[str, Any], _NO_REFERENCE]
 """Settings, by name, of what another key names; none is opened or imported by itself."""
 
 
-@dataclass(frozen=True)
-class MachineReference:
-    """A key's reference to something on the machine."""
-
-    key: str
-    value: Any
-    what: str
-
-
 def find_reference_kinds(info: FieldInfo) -> Iterator[ReferenceKind]:
     """Yield the reference kinds in the types of a key's texts."""
     yield from (each for each in info.metadata if isinstance(each, ReferenceKind))
@@ -149,49 +134,3 @@ def locate_section(section: Section, folder: Path) -> Section:
             if (located := locate_value(value := getattr(section, name), info, folder)) != value
         }
     )
-
-
-def find_machine_references(section: BaseModel) -> list[MachineReference]:
-    """Return a section's references to the machine, without those that are defaults."""
-    found = []
-    for name, info in type(section).model_fields.items():
-        key, value = info.alias or name, getattr(section, name)
-        if isinstance(value, BaseModel):
-            within = find_machine_references(value)
-            found += [
-                MachineReference(f"{key}.{each.key}", each.value, each.what) for each in within
-            ]
-        elif value != info.default:
-            texts = list(_iterate_texts(value))
-            found += [
-                MachineReference(key, value, each.what)
-                for each in find_reference_kinds(info)
-                if any(map(each.matches, texts))
-            ]
-    return found
-
-
-def _iterate_texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _iterate_texts(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _iterate_texts(each)
-
-
-def find_code_references(section: BaseModel) -> list[MachineReference]:
-    """Return the references to code, which a run would import and execute."""
-    return [each for each in find_machine_references(section) if each.what == CODE]
-
-
-def check_submission(section: BaseModel) -> None:
-    """Refuse a section from another machine that names something on this one. Raises JobError."""
-    for each in find_machine_references(section):
-        raise JobError(
-            f"Expected no {each.what} in {each.key} of a submission from another machine, got "
-            f"{each.value!r:.200}. Remove it, or submit from the server's folder on the server's "
-            "machine."
-        )

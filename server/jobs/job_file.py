@@ -14,8 +14,6 @@ its dotted name (`privacy.epsilon=2`).
 
 from __future__ import annotations
 
-import difflib
-import functools
 import textwrap
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
@@ -25,14 +23,20 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
-from parley.safe_io.deprecations import rename_key, rename_keys
+from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml, parse_toml
 from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.external_references import locate_value
 from parley.server.jobs.job import FORMS, Job
+from parley.server.jobs.job_keys import (
+    describe_keys,
+    get_purpose,
+    list_keys,
+    list_own_keys,
+    rename_job_key,
+)
 from parley.server.jobs.section_base import JobError
 
 MODEL_BY_LABEL_KEY = {"positive": "logistic", "classes": "softmax", "range": "ridge"}
@@ -65,7 +69,7 @@ def load_job(
         tree.setdefault(section, {}).update(content)
     for text in overrides:
         keys, value = parse_override(text)
-        keys = _rename(".".join(keys), "--set").split(".")
+        keys = rename_job_key(".".join(keys), "--set").split(".")
         node = tree
         for key in keys[:-1]:
             node = node.setdefault(key, {})
@@ -79,7 +83,9 @@ def load_job(
     try:
         return Job.model_validate(tree)
     except ValidationError as error:
-        raise JobError(_explain(error)) from error
+        from parley.server.jobs.key_lookup import explain_invalid_job  # noqa: PLC0415 - spares its code for a valid job
+
+        raise JobError(explain_invalid_job(error)) from error
 
 
 def _read_job_file(path: Path) -> dict[str, Any]:
@@ -107,7 +113,7 @@ def locate_paths(tree: dict[str, Any], folder: Path) -> None:
 def locate_key(name: str, value: Any, folder: Path) -> Any:
     """Return the value of a dotted key, with its relative paths below `folder`."""
     section, _, key = name.partition(".")
-    info = _list_keys().get(section, {}).get(key)
+    info = list_keys().get(section, {}).get(key)
     return value if info is None else locate_value(value, info, folder)
 
 
@@ -116,7 +122,7 @@ def _find_key(section: str, key: str, values: Mapping[str, Any]) -> FieldInfo | 
     section names is imported if the key is in it.
     """
     if section not in FORMS:
-        return _list_own_keys(Job()).get(section, {}).get(key)
+        return list_own_keys(Job()).get(section, {}).get(key)
     forms = FORMS[section]
     own = forms.forms[forms.find_kind(values) or forms.default].model_fields
     found = next((info for name, info in own.items() if (info.alias or name) == key), None)
@@ -160,113 +166,6 @@ def parse_override(text: str) -> tuple[list[str], Any]:
         return keys, raw.strip()
 
 
-def _explain(error: ValidationError) -> str:
-    lines: list[str] = []
-    numbers: dict[str, str] = {}
-    alternatives: dict[str, str] = {}
-    given: dict[str, Any] = {}
-    for problem in error.errors():
-        place = problem["loc"]
-        # pydantic appends the union's member to the field: keep only section.key.
-        keys = [str(part) for part in place[:2]]
-        name = ".".join(keys)
-        if problem["type"] == "extra_forbidden":
-            lines.append(_format_unknown_key(keys))
-        elif problem["type"] == "value_error":
-            where = f"In [{name}]: " if name else ""
-            lines.append(f"{where}{problem['ctx']['error']}")
-        elif place[2:] == ("literal['auto']",) or problem["type"] == "literal_error":
-            # The union's other member describes the numbers; this one adds a word.
-            alternatives.setdefault(name, problem["ctx"]["expected"])
-            given[name] = problem["input"]
-        else:
-            numbers[name] = problem["msg"][0].lower() + problem["msg"][1:]
-            given[name] = problem["input"]
-    for name, value in given.items():
-        expected = [numbers[name].removeprefix("input should be ")] if name in numbers else []
-        expected += [alternatives[name]] if name in alternatives else []
-        lines.append(f"Expected {name} to be {', or '.join(expected)}, got {value!r}.")
-    return "\n".join(dict.fromkeys(lines))
-
-
-def _rename(name: str, where: str) -> str:
-    try:
-        return rename_key("job", name)
-    except ValueError as error:
-        raise JobError(f"{where}: {error}") from error
-
-
-def check_key(name: str, *, where: str) -> str:
-    """Return a job's dotted key by its current name. Raises JobError if there is none."""
-    name = _rename(name, where)
-    keys = name.split(".")
-    if len(keys) != 2 or keys[1] not in _list_keys().get(keys[0], {}):
-        raise JobError(f"{where}: {_format_unknown_key(keys)}")
-    return name
-
-
-def _format_unknown_key(keys: Sequence[str]) -> str:
-    return f"Unknown key {'.'.join(keys)}. {_format_nearest_key(keys)}"
-
-
-def find_keys(word: str) -> list[str]:
-    """Return the dotted keys with this name, from all sections.
-
-    >>> find_keys("lambda")
-    ['model.lambda']
-    """
-    return [f"{section}.{word}" for section, keys in _list_keys().items() if word in keys]
-
-
-def _format_nearest_key(keys: Sequence[str]) -> str:
-    valid = {section: list(keys) for section, keys in _list_keys().items()}
-    everything = [*valid, *(f"{section}.{key}" for section in valid for key in valid[section])]
-    name = ".".join(keys)
-    near = difflib.get_close_matches(name, everything, n=1, cutoff=0.5)
-    if not near and len(keys) == 2:
-        near = find_keys(keys[1])[:1]
-    if near:
-        return f"Did you mean {near[0]}?"
-    known = valid.get(keys[0], list(valid)) if len(keys) == 2 else list(valid)
-    return f"Expected one of: {', '.join(known)}."
-
-
-def _get_purpose(section: str) -> str:
-    """Return a section's purpose, in one line."""
-    if section in FORMS:
-        return FORMS[section].purpose
-    return type(getattr(Job(), section.replace("-", "_"))).__doc__ or ""
-
-
-def _list_keys() -> dict[str, dict[str, FieldInfo]]:
-    """Return every section and key by its name in a file, for all forms."""
-    return _list_own_keys(Job()) | {name: forms.list_keys() for name, forms in FORMS.items()}
-
-
-def _list_own_keys(job: Job) -> dict[str, dict[str, FieldInfo]]:
-    """Return every section and key of a job by its name in a file."""
-    return {
-        info.alias or name: {
-            key.alias or field: key for field, key in type(getattr(job, name)).model_fields.items()
-        }
-        for name, info in Job.model_fields.items()
-    }
-
-
-def _describe_keys(job: Job, *, every_form: bool) -> dict[str, dict[str, str]]:
-    """Return the description of every section's keys: of all forms, or of the job's own."""
-    found: dict[str, dict[str, str]] = {}
-    for name, info in Job.model_fields.items():
-        several = every_form and name in FORMS
-        forms = FORMS[name].forms.values() if several else [type(getattr(job, name))]
-        found[info.alias or name] = {
-            form.model_fields[field].alias or field: text
-            for form in forms
-            for field, text in describe_fields(form).items()
-        }
-    return found
-
-
 def render_job(
     job: Job, *, comments: bool = True, every_form: bool = False, optional: Collection[str] = ()
 ) -> str:
@@ -281,9 +180,9 @@ def render_job(
     """
     lines: list[str] = []
     values = job.to_values(every_form=every_form)
-    descriptions = _describe_keys(job, every_form=every_form) if comments else {}
-    for section, keys in (_list_keys() if every_form else _list_own_keys(job)).items():
-        lines.append(f"[{section}]" + (f"  # {_get_purpose(section)}" if comments else ""))
+    descriptions = describe_keys(job, every_form=every_form) if comments else {}
+    for section, keys in (list_keys() if every_form else list_own_keys(job)).items():
+        lines.append(f"[{section}]" + (f"  # {get_purpose(section)}" if comments else ""))
         for key, field in keys.items():
             if f"{section}.{key}" in optional and values[section][key] == field.default:
                 continue
@@ -292,43 +191,3 @@ def render_job(
             lines.append(f"{key} = {format_toml_value(values[section][key])}")
         lines.append("")
     return "\n".join(lines)
-
-
-RUN_KEYS = {"run-folder": ""}
-"""Keys of the run config that are not job keys, with their defaults.
-
-`run-folder` names a run of the deployment to resume.
-"""
-
-
-@functools.cache
-def _list_list_keys() -> set[str]:
-    """Return the dotted keys whose values are lists or tables."""
-    return {
-        f"{section}.{key}"
-        for section, content in Job().to_values(every_form=True).items()
-        for key, value in content.items()
-        if isinstance(value, list | dict)
-    }
-
-
-def from_run_config(config: Mapping[str, Any]) -> Job:
-    """Return the job of a run config; missing keys have their defaults. Raises JobError."""
-    tree: dict[str, dict[str, Any]] = {}
-    for name, value in config.items():
-        if name in RUN_KEYS:
-            continue
-        section, dot, key = name.partition(".")
-        if not dot:
-            raise JobError(f"Unknown key {name}. Expected section.key or one of {[*RUN_KEYS]}.")
-        tree.setdefault(section, {})[key] = (
-            _parse_value(value) if name in _list_list_keys() else value
-        )
-    return load_job(values=tree)
-
-
-def _parse_value(value: Any) -> Any:
-    try:
-        return parse_toml(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return value

@@ -16,7 +16,8 @@ import parley.client.app
 from parley.client.app import build_content, read_frame
 from parley.client.contract.party_messages import WireError, decode_frame
 from parley.server.app import serve
-from parley.server.jobs.job_file import RUN_KEYS, load_job
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.run_config import RUN_KEYS
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.simulations.engine.fast_engine import simulate

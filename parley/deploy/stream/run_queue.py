@@ -31,8 +31,8 @@ from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.path_names import is_plain_name
-from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import load_job
+from parley.server.jobs.machine_references import check_submission
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder, RunFolderError
 from parley.server.rounds.party_requests import Transport

@@ -15,7 +15,8 @@ from parley.client.data.schema import Schema, SchemaError
 from parley.client.party.owner_policy import PolicyError, parse_policy
 from parley.safe_io import deprecations
 from parley.safe_io.deprecations import DeprecatedName, Deprecation
-from parley.server.jobs.job_file import check_key, load_job
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.key_lookup import check_key
 from parley.server.jobs.section_base import JobError
 from parley.sweeps.sweep_cells import load_sweep
 from parley.version import __version__

@@ -8,17 +8,14 @@ import pytest
 from pydantic import BaseModel, Field
 
 from parley.analytics.session_settings import Settings
-from parley.server.jobs.external_references import (
-    CODE,
-    ReferenceKind,
-    Text,
+from parley.server.jobs.external_references import CODE, ReferenceKind, Text, find_reference_kinds
+from parley.server.jobs.job import FORMS, Job
+from parley.server.jobs.job_file import load_job
+from parley.server.jobs.machine_references import (
     check_submission,
     find_code_references,
     find_machine_references,
-    find_reference_kinds,
 )
-from parley.server.jobs.job import FORMS, Job
-from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError, JobSection
 
 FREE = (str, bytes, Any, object, dict)

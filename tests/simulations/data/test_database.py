@@ -9,8 +9,8 @@ import pytest
 
 from parley.client.data.data_error import DataError
 from parley.safe_io.toml_reading import parse_toml
-from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.machine_references import check_submission
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import load_experiment, prepare_data
 from parley.simulations.data.row_cache import cache_data

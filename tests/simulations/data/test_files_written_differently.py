@@ -10,8 +10,8 @@ import parley
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import SchemaError
 from parley.privacy.ledger.hash_chain import encode_canonical_json
-from parley.server.jobs.external_references import check_submission
 from parley.server.jobs.job_file import load_job, render_job
+from parley.server.jobs.machine_references import check_submission
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.experiment import prepare_data
 from parley.simulations.data.prepared_data import compute_data_key
