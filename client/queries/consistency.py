@@ -2,7 +2,7 @@
 
 Each answer is adjusted by least squares to the other answers and to a public number of records
 (`parley.privacy.estimation.marginals`). This is post-processing of one release
-(docs/privacy-units.md).
+(docs/query-accuracy.md).
 
 The budget is divided so that Σ s_q·ln(rms error of q) is minimal, with shares s_q. A query's part
 is what its noisy cells contribute to all answers: the derivative of that sum by ln p. Substituting

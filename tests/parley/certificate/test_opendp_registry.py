@@ -1,6 +1,7 @@
 """A run as an entry of the public registry of DP deployments: its keys, and the run's facts."""
 
 import json
+from pathlib import Path
 
 import pytest
 from commands import invoked
@@ -10,18 +11,7 @@ from parley.certificate.opendp_registry import read_about
 from parley.server.jobs.job_file import load_job
 from parley.simulations.engine.fast_engine import simulate
 
-ABOUT = """name = "Readmission within 30 days"
-description = "A logistic regression on five hospitals' admissions."
-intended_use = "Ranks discharged patients for a call."
-data_product_region = "Denmark"
-data_product_sector = "Healthcare"
-publication_date = "2026-11-26"
-registry_authors = ["A. Officer"]
-
-[[data_curators]]
-data_curator_name = "Hospital A"
-data_curator_type = "Government"
-"""
+ABOUT = (Path(__file__).parents[3] / "examples/about.toml").read_text(encoding="utf-8")
 
 # schemas/deployments-schema.yaml of opendp/deployments-registry-data, commit 057e5d81: what it
 # asks for, and what else it takes. Of a value: the type, or all that may stand there.
