@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parley.prediction.own_code import is_object_name
 from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest
 from parley.safe_io.plugin_table import PluginTable
@@ -99,13 +98,14 @@ def _run_engine(
         )
     if canaries:
         raise JobError(f"Expected run.engine = 'fast' with canaries, got {engine!r}.")
+    from parley.deploy.process_engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
+    from parley.prediction.own_code import is_object_name  # noqa: PLC0415 - spares its code in the fast engine
+
     if is_object_name(job.model.kind):
         raise JobError(
             f"Expected the network's name with run.engine = {engine!r}, got an object that only "
             'this process has. Write it in a file: model="file.py:function".'
         )
-    from parley.deploy.process_engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
-
     return ENGINES[engine](job, out=out, resume=resume, observer=observer)
 
 

@@ -23,13 +23,15 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import build_ball, real_ball
 from parley.privacy.accounting.rounding import round_up, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.calibration.optimum_sensitivity import Weights
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
 
 if TYPE_CHECKING:
     from parley.privacy.mechanisms.randomised_response import Reports
     from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
+
+Weights = Literal["uniform", "size"]
+"""Weights of the parties in an average: 1, or their numbers of records over the mean."""
 
 _ALL: Final = slice(None)
 

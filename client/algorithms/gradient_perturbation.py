@@ -16,13 +16,11 @@ record therefore moves the sum by 2G/n, and adding or removing one by G/n:
 Clipping cuts long tails of targets, so a model's predictions are too small on average. The last
 rounds can correct this. They learn one number, the missing level of all predictions, with four
 times the clip norm: from gradients of a quarter of the length, on the same grid, in the same ball.
-
-Rajkumar & Agarwal 2012: gradient steps on a perturbed objective, with noise in each round.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Final
@@ -30,7 +28,7 @@ from typing import ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Weights
 from parley.client.algorithms.iterative import IterativeAlgorithm
 from parley.client.algorithms.linear_task import build_linear_spec
 from parley.client.algorithms.noise_gain import compute_noise_gain
@@ -40,7 +38,6 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.integer_gradients import MAX_RECORDS, SlopeGrid, compute_gradients
 from parley.client.models.linear_models import LinearModel
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.calibration.optimum_sensitivity import Weights
 from parley.privacy.sampling.random_stream import Randomness
 
 _MIN_STEPS: Final = 64
@@ -252,53 +249,9 @@ class GradientPerturbation(IterativeAlgorithm):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class RajkumarAgarwal(GradientPerturbation):
-    """Noisy gradient descent on an objective with a random linear term.
+BOUNDED_GRADIENTS = ", and a record's gradient is bounded by the loss or clipped"
+"""Condition of the claim, as statements word it."""
 
-    Attributes:
-        tilt_scale: scale of the term's length, which is Gamma(d, scale): 2/(ε′N).
-        tilt_seed: public seed of its direction and length.
-    """
-
-    kind: ClassVar[str] = "rajkumar-agarwal"
-
-    tilt_scale: float
-    tilt_seed: int
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.tilt_scale < np.inf or self.tilt_seed < 0:
-            raise ValueError(
-                f"Expected tilt_scale > 0 and tilt_seed >= 0, got {self.tilt_scale} and "
-                f"{self.tilt_seed}."
-            )
-
-    @cached_property
-    def tilt(self) -> NDArray[np.float64]:
-        """`[d]` b/N, of uniform direction."""
-        rng = np.random.default_rng(self.tilt_seed)
-        direction = rng.normal(size=self.dimension)
-        length = rng.gamma(self.dimension, self.tilt_scale)
-        return np.asarray(direction / np.sqrt(direction @ direction) * length)
-
-    def update(self, state: State, average: NDArray[np.float64]) -> State:
-        """Make one step along the noisy average gradient of the tilted objective."""
-        return super().update(state, average + self.tilt)
-
-    def claim(self, facts: PublicFacts) -> Claim:
-        """Claim the same as gradient perturbation, with the noise of one round."""
-        return replace(super().claim(facts), releases=1)
-
-
-_CLIPPED = ", and a record's gradient is bounded by the loss or clipped"
-
-SPEC = build_linear_spec(GradientPerturbation, title="gradient perturbation", bounded=_CLIPPED)
-
-RAJKUMAR_AGARWAL_SPEC = build_linear_spec(
-    RajkumarAgarwal,
-    title="gradient perturbation (Rajkumar & Agarwal 2012)",
-    bounded=_CLIPPED,
-    remedy=("algorithm.kind=gradient-perturbation",),
-    advice="Each round is charged in full: {remedy} spreads its budget over all rounds",
+SPEC = build_linear_spec(
+    GradientPerturbation, title="gradient perturbation", bounded=BOUNDED_GRADIENTS
 )

@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 import numpy as np
 
-from parley.client.algorithms.base import Claim, Contribution, PublicFacts
+from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Weights
 from parley.client.algorithms.linear_task import build_linear_spec
 from parley.client.algorithms.noisy_sums import ReleasedAggregate
 from parley.client.contract.assumptions import SOLVER_CONVERGENCE
@@ -24,7 +24,7 @@ from parley.client.models.contribution_clipping import clamp_entries, real_ball
 from parley.client.models.linear_models import LinearModel
 from parley.client.solvers.local_optima import solve_local_optima
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
-from parley.privacy.calibration.optimum_sensitivity import Weights, compute_optimum_radius
+from parley.privacy.calibration.optimum_sensitivity import compute_optimum_radius
 from parley.privacy.sampling.random_stream import Randomness
 
 MIN_LAMBDA: Final = 1e-8

@@ -26,7 +26,7 @@ ALGORITHMS = PluginTable[AlgorithmSpec](
         "output-perturbation": "parley.client.algorithms.output_perturbation:SPEC",
         "objective-perturbation": "parley.client.algorithms.objective_perturbation:SPEC",
         "pathak": "parley.client.algorithms.output_perturbation:PATHAK_SPEC",
-        "rajkumar-agarwal": "parley.client.algorithms.gradient_perturbation:RAJKUMAR_AGARWAL_SPEC",
+        "rajkumar-agarwal": "parley.client.algorithms.rajkumar_agarwal:SPEC",
         "fedavg": "parley.client.algorithms.network_specs:FEDERATED_AVERAGING_SPEC",
         "distributed-dp-sgd": "parley.client.algorithms.network_specs:DISTRIBUTED_DP_SGD_SPEC",
         "marginals": "parley.client.algorithms.pair_tables:SPEC",

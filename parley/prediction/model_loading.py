@@ -12,21 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.registry import decode_task
-from parley.client.algorithms.row_projection import check_components
-from parley.client.contract.feature_map import parse_feature_map
-from parley.client.contract.refusals import Declined
 from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.data.column_types import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.feature_error import FeatureError
-from parley.client.features.map_building import build_map
 from parley.client.models.linear_serialization import MAX_PARAMETER, decode_linear_model
 from parley.prediction.fitted_model import FittedModel
-from parley.prediction.own_code import describe_missing_code, get_network_name, match_own_code
 from parley.server.model_file import ModelFileError, open_model
 
 if TYPE_CHECKING:
-    from parley.client.features.base import FeatureMap
     from parley.prediction.estimator import Estimator
 
 _Kind = TypeVar("_Kind", bound=FittedModel)
@@ -86,8 +80,15 @@ def load_fitted_model(
         if described["label"] not in {*READINGS, "network"}:
             raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
     except DecodingError as error:
+        from parley.prediction.own_code import describe_missing_code, get_network_name  # noqa: PLC0415 - only for an error
+
         missing = describe_missing_code(get_network_name(described["task"]), own_models)
         raise ModelFileError(f"{file}: {missing or error}") from error
+    features = None
+    if described.get("features") is not None:
+        from parley.prediction.feature_map_loading import load_feature_map  # noqa: PLC0415 - spares the maps for a model without one
+
+        features = load_feature_map(file, described["features"], own_models)
     model = kind(
         learned=learned,
         task=described["task"],
@@ -97,7 +98,7 @@ def load_fitted_model(
         intercept=described["intercept"],
         schema=Schema.from_toml(text, source=str(schema or file)),
         statement=opened.statement,
-        features=_load_features(file, described.get("features"), own_models),
+        features=features,
     )
     _check_width(file, model)
     return model
@@ -108,34 +109,10 @@ def _load_learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
     if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
         decode_value(str, task["kind"], "kind")
         return decode_linear_model(task["model"])  # its training algorithm does not matter here
+    from parley.prediction.own_code import get_network_name, match_own_code  # noqa: PLC0415 - spares its code for a linear model
+
     own = match_own_code(get_network_name(task), own_models)
     return decode_task(task, device=device, own_models=own).model
-
-
-def _load_features(file: Path, described: Any, own: tuple[str, ...]) -> FeatureMap | None:
-    """Return the public feature map with exactly the digest of the one used in training, or
-    None.
-    """
-    if described is None:
-        return None
-    try:
-        named = parse_feature_map(described, agreed=True)
-        made = build_map(
-            named.get("name", ""),
-            named.get("settings", {}),
-            own_maps=match_own_code(named.get("name"), own),
-        )
-        digest = made.digest
-    except (Declined, FeatureError) as error:
-        name = described.get("name") if isinstance(described, Mapping) else None
-        missing = describe_missing_code(name, own)
-        raise ModelFileError(f"{file}: {missing or error}") from error
-    if digest != named["digest"]:
-        raise ModelFileError(
-            f"Expected features of digest {named['digest']}, with which {file} was trained, got "
-            f"{digest}: their code, weights or version of Parley differ."
-        )
-    return made
 
 
 def _get_width(file: Path, model: FittedModel) -> int:
@@ -161,6 +138,8 @@ def _load_parameters(
             f"{MAX_PARAMETER:g}, got others."
         )
     if (components := tensors.get("components")) is not None:
+        from parley.client.algorithms.row_projection import check_components  # noqa: PLC0415 - spares its code for a model without components
+
         try:
             check_components(components)
         except ValueError as error:

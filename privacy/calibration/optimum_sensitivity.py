@@ -19,11 +19,8 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Literal
 
 from parley.privacy.accounting.rounding import check_positive, check_whole, to_fraction
-
-Weights = Literal["uniform", "size"]
 
 
 def compute_optimum_radius(
@@ -33,7 +30,7 @@ def compute_optimum_radius(
     parties: int,
     min_records: int,
     total_records: int | None = None,
-    weights: Weights = "uniform",
+    weights: str = "uniform",
     relative_tolerance: float = 0.0,
 ) -> Fraction:
     """Return G(1 + κ)/(n₍₁₎λ) or G(1 + κ)/(n̄λ), the radius for a weighted certified local optimum.
@@ -56,7 +53,7 @@ def compute_optimum_radius(
 
 
 def _compute_records(
-    parties: int, min_records: int, total_records: int | None, weights: Weights
+    parties: int, min_records: int, total_records: int | None, weights: str
 ) -> Fraction:
     """Return the n in G/n: n₍₁₎, or n̄ = N/m."""
     check_whole("parties", parties)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.noisy_sums import NoModel
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.federation_facts import Federation
@@ -87,6 +86,8 @@ class AlgorithmSection(JobSection):
 
     def build_model(self, job: Job, features: int, classes: int) -> Any:
         """Build the model for records with `features` columns and K classes; raises JobError."""
+        from parley.client.algorithms.noisy_sums import NoModel  # noqa: PLC0415 - only for algorithms that learn no model
+
         return NoModel(features=features, classes=classes or 2)
 
     def resolve_auto(self, job: Job, parties: Federation | None, classes: int) -> AutoChoices:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.base import PublicFacts
-from parley.privacy.calibration.optimum_sensitivity import Weights
+from parley.client.algorithms.base import PublicFacts, Weights
 from parley.server.jobs.section_base import JobError
 
 

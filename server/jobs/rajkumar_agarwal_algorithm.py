@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.gradient_perturbation import RajkumarAgarwal as TiltedSteps
+from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal as TiltedSteps
 from parley.privacy.mechanisms.objective_noise import compute_objective_noise
 from parley.server.jobs.algorithm_base import AutoChoices, require_federation
 from parley.server.jobs.federation_facts import Federation

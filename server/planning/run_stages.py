@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import list_release_assumptions
-from parley.client.algorithms.row_projection import with_components
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_state import State, select_components
 from parley.client.contract.release_plan import ReleasePlan
@@ -116,9 +115,9 @@ def build_stages(
     first: tuple[RunStage, ...] = ()
 
     def learner(state: State) -> FederatedAlgorithm:
-        if ahead is not None:
-            return with_components(algorithm, state["components"])
-        return algorithm if components is None else _apply_components(algorithm, components, state)
+        if ahead is None and components is None:
+            return algorithm
+        return _apply_components(algorithm, components, state)
 
     if ahead is not None:
         triangle, moments = ahead.moments.model, ahead.moments
@@ -217,14 +216,18 @@ def _build_reported_state(algorithm: FederatedAlgorithm, state: State) -> State:
 
 
 def _apply_components(
-    algorithm: FederatedAlgorithm, components: NDArray[np.float64], state: State
+    algorithm: FederatedAlgorithm, components: NDArray[np.float64] | None, state: State
 ) -> FederatedAlgorithm:
-    if not np.array_equal(state.get("components", components), components):
+    """Return the algorithm on projected rows; public `components` must be those of the state."""
+    from parley.client.algorithms.row_projection import with_components  # noqa: PLC0415 - spares its code for a model without components
+
+    known = state["components"] if components is None else components
+    if not np.array_equal(state.get("components", known), known):
         raise JobError(
             "Expected the principal components that the run began with, got others: "
             "model.pca-file or the held-out records have changed."
         )
-    return with_components(algorithm, components)
+    return with_components(algorithm, known)
 
 
 Planned = tuple[FederatedAlgorithm, tuple[RunStage, ...]]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from parley.client.data.schema import Schema
 from parley.client.features.feature_error import FeatureError
-from parley.client.features.map_building import build_map
 from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -33,6 +32,8 @@ def build_feature_map(job: Job) -> FeatureMap | None:
     named = job.model.feature_map
     if not named:
         return None
+    from parley.client.features.map_building import build_map  # noqa: PLC0415 - spares the maps for a job without one
+
     place = getattr(job.model, "features", "")
     with translate_errors(FeatureError, JobError):
         return build_map(named["name"], named["settings"], own_maps={named["name"]: place})
