@@ -26,8 +26,8 @@ from parley.server.planning.job_planner import (
     build_held_out_counts,
     plan_evaluation,
 )
+from parley.server.records.evaluation_summary import estimate_count_noise
 from parley.server.records.histogram_evaluation import evaluate_counts
-from parley.server.records.summary_builder import estimate_count_noise
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate

@@ -113,7 +113,8 @@ KINDS: dict[str, tuple[str, ...]] = {
     "output perturbation": (
         *_LINEAR,
         *("client.algorithms.output_perturbation", "client.algorithms.noisy_sums"),
-        *("client.solvers.local_optima", "client.solvers.optimum_certificate"),
+        *("client.solvers.local_optima", "client.solvers.batched_optima"),
+        *("client.solvers.constrained_ridge", "client.solvers.optimum_certificate"),
         "privacy.calibration.optimum_sensitivity",
     ),
     "fedavg": (*_NETWORK, "client.algorithms.federated_averaging"),

@@ -34,9 +34,10 @@ from parley.presentation.page_registry import write_page
 from parley.presentation.plots import Curve as Line
 from parley.presentation.plots import Palette, draw_figure, plot_curves
 from parley.presentation.vega_lite import Spec
+from parley.privacy.accounting.group_privacy import compute_group_epsilon
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.accounting.tradeoff import compute_attack_power, compute_group_epsilon
+from parley.privacy.accounting.tradeoff import compute_attack_power
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.safe_io.os_errors import describe_cause

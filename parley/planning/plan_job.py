@@ -40,7 +40,9 @@ from parley.server.planning.job_planner import build_model
 from parley.server.planning.noise_scale import calibrate_mechanism
 from parley.server.planning.run_stages import EVALUATION, RunStage, get_rounds_stage
 from parley.server.planning.stage_planner import check_cost, plan_stages
+from parley.server.records.clipped_fraction import compute_fraction_deviation
 from parley.server.records.data_budgets import load_ledger_outlook
+from parley.server.records.evaluation_summary import CONFIDENCE, bound_count_noise
 from parley.server.records.guarantees import (
     build_planned_guarantee,
     compute_record_bounds,
@@ -55,11 +57,6 @@ from parley.server.records.plan_parts import (
     SizeAlternative,
 )
 from parley.server.records.plan_summary import PlanSummary
-from parley.server.records.summary_builder import (
-    CONFIDENCE,
-    bound_count_noise,
-    compute_fraction_deviation,
-)
 from parley.simulations.data.job_features import compute_width
 from parley.simulations.data.public_shape import get_public_shape
 from parley.simulations.engine.sum_parameters import check_sum

@@ -174,3 +174,9 @@ def check_delta(delta: float) -> None:
     """Raise ValueError unless 0 ≤ δ < 1."""
     if not 0 <= delta < 1:
         raise ValueError(f"Expected 0 ≤ delta < 1, got {delta}.")
+
+
+def check_rate(alpha: float) -> None:
+    """Raise ValueError unless 0 ≤ α ≤ 1."""
+    if not 0 <= alpha <= 1:
+        raise ValueError(f"Expected a false-alarm rate from 0 to 1, got {alpha}.")

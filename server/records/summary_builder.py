@@ -1,18 +1,15 @@
 """Build the summary of a run from what its server knows; no function here reads a record.
 
-A simulation adds what only a simulation may know. This includes the released fraction of clipped
-gradients over a run (`clipped_fraction` of `summary.json`), and the result of the release after the
-rounds: noisy counts, and the metrics from them.
+A simulation adds what only a simulation may know.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +17,9 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import get_algorithm_spec
 from parley.client.contract.feature_map import describe_feature_map
-from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.clipped_count_noise import compute_count_deviation
-from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.hash_chain import ChainHead
-from parley.privacy.sampling.random_stream import NoiseStream
 from parley.safe_io.path_names import get_public_name
-from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.planning.run_stages import (
     COMPONENTS,
@@ -37,14 +29,10 @@ from parley.server.planning.run_stages import (
     list_assumptions,
     list_extra_guarantees,
 )
-from parley.server.records.data_budgets import build_data_accounts
 from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
-from parley.server.records.run_summary import ClippedFraction, EvaluationSummary, RunSummary
-
-if TYPE_CHECKING:
-    from parley.client.algorithms.held_out_counts import HeldOutCounts
+from parley.server.records.run_summary import RunSummary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,130 +51,6 @@ class FinishedRun:
     evaluation_failure: str
     head: ChainHead
     totals: tuple[BudgetAccount, ...]
-
-
-def compute_fraction_deviation(plan: ReleasePlan, *, parties: int) -> float | None:
-    """Return the standard deviation of the noise on a round's fraction; None without one.
-
-    It is at most that with uniform weights for parties of the minimum size.
-    """
-    steps = plan.primary.mechanism.training
-    if steps is None or not steps.clipped_share:
-        return None
-    records = plan.mean_records if plan.weights == "size" else plan.min_records
-    batches = steps.sampling_rate * records * steps.steps
-    of_count = compute_count_deviation(steps.noise_multiplier, steps.clipped_share, steps.steps)
-    return of_count / (2 * batches * math.sqrt(parties))
-
-
-def build_clipped_fraction(plan: ReleasePlan, progress: RunProgress) -> ClippedFraction | None:
-    """Return the last round's fraction and the mean over rounds, each with its noise; None without
-    one.
-
-    The variation between batches adds to it: at most ½√((1 − q)/(q·n·T)) per party and round.
-    """
-    totals = progress.totals
-    measured = [
-        (fraction, deviation)
-        for fraction, summed in zip(totals.clipped_fractions, totals.summed, strict=True)
-        if not math.isnan(fraction)
-        and (deviation := compute_fraction_deviation(plan, parties=summed)) is not None
-    ]
-    if not measured:
-        return None
-    fractions, deviations = zip(*measured, strict=True)
-    return ClippedFraction(
-        last=fractions[-1],
-        deviation=deviations[-1],
-        mean=math.fsum(fractions) / len(measured),
-        mean_deviation=math.hypot(*deviations) / len(measured),
-    )
-
-
-CONFIDENCE = 0.95
-"""Confidence of intervals from the noise on held-out counts."""
-
-_SAMPLES = 10_000
-
-
-def bound_count_noise(plan: ReleasePlan) -> float:
-    """Return a bound in records, at `CONFIDENCE`, on the noise of all counts for any set of
-    survivors.
-    """
-    return plan.compute_noise_tail(1 - CONFIDENCE) / plan.encoding.scale
-
-
-def estimate_count_noise(plan: ReleasePlan, contributions: int) -> float:
-    """Return a bound in records, at `CONFIDENCE`, on the noise of one count for `contributions`
-    parties.
-
-    It is estimated from draws of the noise, which are not a release. It works for every
-    distribution, in shares or not.
-    """
-    stream, count = NoiseStream.from_seed(0, "noise-on-a-count"), -(-_SAMPLES // plan.dimension)
-    drawn = plan.draw_many(count, stream)
-    if plan.shared_guarantee is not None:
-        drawn = np.stack(
-            [
-                plan.encoding.decode(plan.add_central_noise(contributions, stream))
-                for _ in range(count)
-            ]
-        )
-    return float(np.quantile(np.abs(drawn), CONFIDENCE)) / plan.encoding.scale
-
-
-def _build_evaluation(finished: FinishedRun) -> EvaluationSummary | None:
-    """Return the evaluation of a run that ended; None if none was requested."""
-    stage = next((each for each in finished.stages if each.name == EVALUATION), None)
-    if stage is None:
-        return None
-    progress, reason = finished.progress, finished.evaluation_failure
-    plan, released = stage.plan, progress.ahead.get(EVALUATION, {})
-    summed = released.get("survivors", 0)
-    within = estimate_count_noise(plan, summed or plan.parties)
-    found: dict[str, Any] = {"reason": reason or "not all rounds ran"}
-    if released:
-        counted = cast("HeldOutCounts", stage.algorithm(progress.state))
-        found = _evaluate_counts(counted, progress.state["counts"], within)
-    spent = Composition.create_empty().add(plan.compute_event(plan.primary.unit))
-    return EvaluationSummary(
-        epsilon=spent.compute_lowest_epsilon(plan.primary.delta)[1],
-        delta=plan.primary.delta,
-        law=plan.primary.mechanism.law,
-        scale=plan.primary.mechanism.scale / plan.primary.compute_unit_scale(plan.encoding.scale),
-        within=within,
-        confidence=CONFIDENCE,
-        summed=summed,
-        asked=plan.parties,
-        **found,
-    )
-
-
-def _evaluate_counts(
-    counted: HeldOutCounts, counts: NDArray[np.float64], within: float
-) -> dict[str, Any]:
-    """Return the release and its metrics; labels are numbered."""
-    table, edges = counts.reshape(-1, counted.classes), counted.binary_edges
-    labels = [str(label) for label in range(counted.classes)]
-    evaluate_counts = load_attribute("parley.server.records.histogram_evaluation:evaluate_counts")
-    judgement = evaluate_counts(
-        table, labels=labels, edges=edges, within=within, proper=counted.has_probabilities
-    )
-    return {"counts": table.tolist(), "edges": edges, "judgement": judgement}
-
-
-def with_label_names(
-    evaluation: EvaluationSummary | None, labels: Sequence[str]
-) -> EvaluationSummary | None:
-    """Return the evaluation with class names, if known; a server knows only numbers."""
-    found = evaluation and evaluation.judgement
-    if evaluation is None or not found or len(found.labels) != len(labels):
-        return evaluation
-    by_label = [
-        each.with_fields(label=name) for each, name in zip(found.by_label, labels, strict=False)
-    ]
-    named = found.with_fields(labels=tuple(labels), by_label=tuple(by_label))
-    return evaluation.with_fields(judgement=named)
 
 
 def build_run_summary(
@@ -255,12 +119,31 @@ def build_run_summary(
         "seconds_per_round": float(np.median(totals.seconds)) if totals.seconds else None,
         "deployment": deployment,
         "record_bounds": compute_record_bounds(plan, rounds=progress.done),
-        "clipped_fraction": build_clipped_fraction(plan, progress),
         "components": ahead,
-        "evaluation": with_label_names(_build_evaluation(finished), labels),
-        "data_accounts": build_data_accounts(finished.totals, finished.stages) or None,
+        **_summarise_extras(finished, labels),
     }
     return RunSummary.model_validate(facts)
+
+
+def _summarise_extras(finished: FinishedRun, labels: Sequence[str]) -> dict[str, Any]:
+    """Return the fields that only some runs have. Only their code is imported."""
+    stages, progress = finished.stages, finished.progress
+    plan, facts = get_rounds_stage(stages).plan, dict[str, Any]()
+    if plan.primary.mechanism.training is not None:
+        from parley.server.records.clipped_fraction import build_clipped_fraction  # noqa: PLC0415 - likewise
+
+        facts["clipped_fraction"] = build_clipped_fraction(plan, progress)
+    for stage in stages:
+        if stage.name == EVALUATION:
+            from parley.server.records.evaluation_summary import build_evaluation, with_label_names  # noqa: PLC0415 - likewise
+
+            evaluation = build_evaluation(stage, progress, finished.evaluation_failure)
+            facts["evaluation"] = with_label_names(evaluation, labels)
+    if finished.totals:
+        from parley.server.records.data_budgets import build_data_accounts  # noqa: PLC0415 - likewise
+
+        facts["data_accounts"] = build_data_accounts(finished.totals, stages) or None
+    return facts
 
 
 def build_job_fields(job: Job) -> dict[str, Any]:

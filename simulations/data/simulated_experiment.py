@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_models import LinearModel
-from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
+from parley.client.solvers.pooled_optimum import solve_pooled_optimum
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
@@ -156,6 +156,8 @@ class Experiment:
 
     def compute_aggregated(self) -> NDArray[np.float64] | None:
         """Return the non-private mean of the parties' own optima; None if there are none."""
+        from parley.client.solvers.local_optima import solve_local_optima  # noqa: PLC0415 - only few algorithms average optima
+
         optima = solve_local_optima(self.model, self.block, self.lambda_, _CLOSE)
         return np.asarray(self.party_weights @ optima.theta)
 

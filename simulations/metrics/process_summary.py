@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
 from parley.server.planning.run_stages import RunStage, compute_spent_before, get_rounds_stage
+from parley.server.records.evaluation_summary import with_label_names
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.summary_builder import with_label_names
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.local_summary import add_simulated_metrics, build_dp_sgd_facts
 

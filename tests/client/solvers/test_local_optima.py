@@ -9,11 +9,7 @@ from hypothesis import strategies as st
 from linear_blocks import make_block
 from plain_gradients import plain_gradients
 
-from parley.client.algorithms.output_perturbation import (
-    MIN_LAMBDA,
-    MIN_TOLERANCE,
-    MIN_WIDTH,
-)
+from parley.client.algorithms.output_perturbation import MIN_LAMBDA, MIN_TOLERANCE, MIN_WIDTH
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.huber_svm import HuberSVM
 from parley.client.models.linear_losses import LogisticLoss
@@ -22,9 +18,10 @@ from parley.client.models.row_quantization import prepare_rows
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss
 from parley.client.solvers import local_optima as solvers
-from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
+from parley.client.solvers.local_optima import solve_local_optima
 from parley.client.solvers.newton import ConjugateGradients, DualSystem, PrimalSystem
 from parley.client.solvers.optimum_certificate import round_to_grid
+from parley.client.solvers.pooled_optimum import solve_pooled_optimum
 
 KINDS = {
     "logistic": LogisticLoss(),

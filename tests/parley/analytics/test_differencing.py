@@ -13,7 +13,7 @@ from parley.client.queries.count_queries import Count
 from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.query_batch import Counting, QueryBatch
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
-from parley.privacy.accounting.tradeoff import compute_power
+from parley.privacy.accounting.tradeoff_bounds import compute_power
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.planning.query_planner import plan_batch

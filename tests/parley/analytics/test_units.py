@@ -17,7 +17,8 @@ from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.query_batch import Counting
 from parley.deploy.party_check import check_items
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.accounting.tradeoff import compute_gaussian_power, compute_power
+from parley.privacy.accounting.tradeoff import compute_gaussian_power
+from parley.privacy.accounting.tradeoff_bounds import compute_power
 from parley.privacy.calibration.inverse_curves import compute_cks20_rho
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError

@@ -14,17 +14,16 @@ from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gaussian_curve import compute_gaussian_delta
+from parley.privacy.accounting.group_privacy import compute_group_guarantee
 from parley.privacy.accounting.privacy_events import GaussianEvent, PoissonSampledGaussian, Pure
-from parley.privacy.accounting.tradeoff import (
-    GROUP_SIZES,
-    compute_attack_power,
+from parley.privacy.accounting.tradeoff import GROUP_SIZES, compute_attack_power
+from parley.privacy.accounting.tradeoff import compute_gaussian_power as proved_power
+from parley.privacy.accounting.tradeoff_bounds import (
     compute_curve_power,
-    compute_group_guarantee,
     compute_power,
     compute_renyi_power,
     sample_curve,
 )
-from parley.privacy.accounting.tradeoff import compute_gaussian_power as proved_power
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian as RoundedGaussian

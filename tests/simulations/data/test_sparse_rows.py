@@ -11,7 +11,8 @@ from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.solvers import pooled_newton
-from parley.client.solvers.local_optima import solve_local_optima, solve_pooled_optimum
+from parley.client.solvers.local_optima import solve_local_optima
+from parley.client.solvers.pooled_optimum import solve_pooled_optimum
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
@@ -141,7 +142,7 @@ def test_an_optimum_in_pieces_is_the_optimum(monkeypatch):
     labels = np.random.default_rng(4).choice([-1.0, 1.0], 3000)
     model = LinearModel(loss=LogisticLoss(), features=24)
     expected = solve_pooled_optimum(model, dense, labels, 1e-3)
-    monkeypatch.setattr("parley.client.solvers.local_optima._MIN_PIECEWISE_ENTRIES", 1)
+    monkeypatch.setattr("parley.client.solvers.pooled_optimum._MIN_PIECEWISE_ENTRIES", 1)
     monkeypatch.setattr(pooled_newton, "_SAMPLE", 1000)
     for rows in (dense, sparse):
         found = solve_pooled_optimum(model, rows, labels, 1e-3)

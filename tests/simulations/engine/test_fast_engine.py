@@ -218,7 +218,7 @@ def test_a_party_that_cannot_certify_ends_the_run_with_its_charge_and_no_number(
     tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        "parley.client.solvers.local_optima._MAX_STEPS", 0
+        "parley.client.solvers.batched_optima.MAX_STEPS", 0
     )  # no records are known that do it
     hard = ("algorithm.kind=output-perturbation", "model.kind=huber-svm")
     result = run(tmp_path, *hard)
