@@ -17,7 +17,7 @@ from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss
-from parley.client.solvers import local_optima as solvers
+from parley.client.solvers import batched_optima, local_optima
 from parley.client.solvers.local_optima import solve_local_optima
 from parley.client.solvers.newton import ConjugateGradients, DualSystem, PrimalSystem
 from parley.client.solvers.optimum_certificate import round_to_grid
@@ -117,7 +117,7 @@ def test_a_partys_bits_do_not_depend_on_its_block_mates(name, monkeypatch):
         assert (alone.theta[0] == together.theta[party]).all()
         assert alone.gradient_norm[0] == together.gradient_norm[party]
         assert alone.iterations[0] == together.iterations[party]
-    monkeypatch.setattr(solvers, "_CHUNK_BYTES", 1)
+    monkeypatch.setattr(local_optima, "_CHUNK_BYTES", 1)
     assert (solve_local_optima(model, block, 1e-3, TOLERANCE).theta == together.theta).all()
 
 
@@ -126,7 +126,7 @@ def test_the_three_ways_to_a_direction_agree(name, monkeypatch):
     model, block = make(KINDS[name], [30, 17], 20)
     found = []
     for method in (PrimalSystem, DualSystem, ConjugateGradients):
-        monkeypatch.setattr(solvers, "_choose_method", lambda *_, chosen=method: chosen)
+        monkeypatch.setattr(batched_optima, "_choose_method", lambda *_, chosen=method: chosen)
         result = solve_local_optima(model, block, 1e-2, 1e-11)
         assert result.certified.all()
         found.append(result.theta)
