@@ -35,7 +35,7 @@ from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerError
-from parley.privacy.ledger.registration import format_moved_rows
+from parley.privacy.ledger.row_registration import format_moved_rows
 from parley.safe_io.os_errors import describe_error
 from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.plurals import format_noun

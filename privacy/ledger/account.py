@@ -40,6 +40,9 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from parley.privacy.accounting.account_certificates import AccountCertificate, is_planned
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
@@ -69,6 +72,17 @@ class RunHold(NamedTuple):
 
 _SAMPLED = "parley.privacy.accounting.subsampled_gaussian"
 """Plans of sampled steps, which other jobs do not import."""
+
+
+Digests = NDArray[np.uint64]
+"""Sorted, keyed digests of rows."""
+
+
+class DigestPiece(NamedTuple):
+    """Sorted digests of rows as they are stored, all of one block."""
+
+    block: str
+    digests: bytes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,7 +50,6 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registration, reservations
-from parley.privacy.ledger.approvals import OwnerDecision, list_decisions
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.database import Database
 from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
@@ -65,6 +64,7 @@ if TYPE_CHECKING:
     from parley.privacy.accounting.privacy_events import PrivacyEvent
     from parley.privacy.accounting.threat_model import Unit
     from parley.privacy.ledger.account import BudgetAccount, Claims
+    from parley.privacy.ledger.approvals import OwnerDecision
     from parley.privacy.ledger.block_composition import Blocks
     from parley.privacy.ledger.table_access import LedgerWriter
 
@@ -250,9 +250,11 @@ class Ledger:
     def list_decisions(self, run_id: str | None = None) -> tuple[OwnerDecision, ...]:
         """Return the owner's decisions on a run's proposals, or on all, in order."""
         with self._database.open_reader() as reader:
-            if run_id is None:
-                return list_decisions(reader.iterate_records())
-            return list_decisions(reader.iterate_decisions(run_id))
+            records = (
+                reader.iterate_records() if run_id is None else reader.iterate_decisions(run_id)
+            )
+            found: tuple[OwnerDecision, ...] = _load_owner_actions().list_decisions(records)
+        return found
 
     def list_entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """Return all entries, or those of a run, in the order of their reservation."""

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.ledger.account import BudgetAccount
+from parley.privacy.ledger.account import BudgetAccount, DigestPiece
 from parley.privacy.ledger.approvals import OwnerDecision, list_decisions, map_latest_decisions
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import RecordKind, format_now
 from parley.privacy.ledger.ledger_errors import LedgerConflict
-from parley.privacy.ledger.registration import get_account, list_charged_blocks
-from parley.privacy.ledger.row_digests import DigestPiece, count_moved, find_known, load_row_key
+from parley.privacy.ledger.registration import get_account
+from parley.privacy.ledger.row_digests import count_moved, find_known, load_row_key
+from parley.privacy.ledger.row_registration import list_charged_blocks
 from parley.safe_io.error_translation import translate_errors
 
 if TYPE_CHECKING:

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, NoReturn
 from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import BudgetAccount, KnownRows
-from parley.privacy.ledger.block_composition import Blocks, compute_block_number
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import RecordKind, format_now
 from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.privacy.ledger.release_permit import check_units
-from parley.privacy.ledger.row_digests import (
-    Digests,
-    count_moved,
-    find_known,
-    format_block,
-    load_row_key,
-)
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.table_access import LedgerWriter
@@ -58,18 +50,21 @@ def register(
     if len(same) > 1 or len(units) < len(budgets):
         shown = "; ".join(each.description for each in budgets)
         raise ValueError(f"Expected budgets of one data set, one per unit, got {shown}.")
-    new = _compute_new_digests(writer, data)
-    known = _find_same_data(writer, data, new[1] if new and among else {})
+    new = None
+    if data.rows is not None:
+        from parley.privacy.ledger.row_registration import digest_new_rows  # noqa: PLC0415 - spares its code for data without digests of rows
+
+        new = digest_new_rows(writer, data)
+    sharing = new.find_sharing_data_sets(writer) if new and among else set()
+    known = _find_same_data(writer, data, sharing)
     check_known_accounts(known, budgets)
     if known:
         data = next(iter(known.values())).budget
     seen = {fingerprint for each in known.values() for fingerprint in each.fingerprints}
     seen |= budgets[0].digests
     if new and known and among:
-        _check_in_place(writer, data.name, known, new[1])
-    rows = (
-        None if new is None else _store_new_rows(writer, data.name, known, *new, budgets[0].reads)
-    )
+        new.check_in_place(writer, data.name, known.values())
+    rows = None if new is None else new.store(writer, data.name, known.values(), budgets[0].reads)
     if rows is not None and budgets[0].reading_digest:
         writer.readings.append((budgets[0].reading_digest, rows))
     return tuple(
@@ -130,86 +125,17 @@ def _format_rows(rows: KnownRows | None) -> dict[str, object]:
     return {} if rows is None else {"rows": vars(rows)}
 
 
-def _compute_new_digests(
-    writer: LedgerWriter, requested: DatasetBudget
-) -> tuple[str, dict[str, Digests]] | None:
-    """Return the digest key's name and, per block, the sorted digests of new rows.
-
-    Return None if an account knows the rows or they have no digests.
-    """
-    of = [own for own in writer.accounts.values() if own.rows is not None]
-    if requested.rows is None or any(_is_known(writer, requested, own) for own in of):
-        return None
-    key = load_row_key(writer.key_path, (own.rows for own in of if own.rows))
-    return key.key_id, key.digest_by_block(requested.rows)
-
-
-def _is_known(writer: LedgerWriter, requested: DatasetBudget, account: BudgetAccount) -> bool:
-    """Return whether an account knows all rows that are read."""
-    reading = requested.reading_digest
-    return requested.digests <= account.fingerprints and (
-        not reading or (reading, account.rows) in writer.readings
-    )
-
-
-def _store_new_rows(
-    writer: LedgerWriter,
-    name: str,
-    known: Mapping[Unit, BudgetAccount],
-    key: str,
-    digests: Mapping[str, Digests],
-    reads: Blocks,
-) -> KnownRows | None:
-    """Store the rows that are read and new; return what is then known of the data set's rows."""
-    read = {format_block(compute_block_number(each)) for each in reads} or digests.keys()
-    new: dict[str, Digests] = {}
-    for block in sorted(read & digests.keys()):
-        own = digests[block]
-        more = own[~find_known((p for p in writer.iterate_pieces(name) if p.block == block), own)]
-        new |= {block: more} if len(more) else {}
-    before = next((each.rows for each in known.values()), None)
-    return before if before and not new else writer.add_rows(name, key, new)
-
-
-def _check_in_place(
-    writer: LedgerWriter,
-    name: str,
-    known: Mapping[Unit, BudgetAccount],
-    digests: Mapping[str, Digests],
-) -> None:
-    """Raise LedgerConflict for records that are not in the block in which they were charged."""
-    if count := count_moved(
-        writer.iterate_pieces(name), digests, list_charged_blocks(known.values())
-    ):
-        raise LedgerConflict(f"{format_moved_rows(name, count)}.")
-
-
-def list_charged_blocks(accounts: Iterable[BudgetAccount]) -> set[str]:
-    """Return the blocks from which something was released, in the form in which rows are stored."""
-    return {
-        format_block(compute_block_number(each)) for own in accounts for each in own.charged.blocks
-    }
-
-
-def format_moved_rows(name: str, count: int) -> str:
-    """Return the message about records that changed their block."""
-    return (
-        f"Expected every record of data set {name!r} in the block in which it was charged, got "
-        f"{count} in another block, with a fresh budget there: restore the block of these records "
-        "or remove them"
-    )
-
-
 def _find_same_data(
-    writer: LedgerWriter, requested: DatasetBudget, digests: Mapping[str, Digests]
+    writer: LedgerWriter, requested: DatasetBudget, sharing: set[str]
 ) -> Mapping[Unit, BudgetAccount]:
-    """Return the accounts of the same data: with that name, the same bytes, or common records."""
-    names = {
+    """Return the accounts of the same data: with that name, the same bytes, or common records.
+
+    Args:
+        sharing: names of the data sets with common records.
+    """
+    names = sharing | {
         key.dataset for key, own in writer.accounts.items() if requested.digests & own.fingerprints
     }
-    others = {key.dataset for key, own in writer.accounts.items() if own.rows is not None}
-    for own in digests.values():
-        names |= {each for each in others if find_known(writer.iterate_pieces(each), own).any()}
     named = writer.get_accounts(requested.name)
     if named and requested.rows is not None:
         names.add(requested.name)

@@ -26,15 +26,13 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.ledger.account import KnownRows
+from parley.privacy.ledger.account import DigestPiece, Digests, KnownRows
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
-
-Digests = NDArray[np.uint64]
 
 PIECE: Final = 1 << 17
 """Number of digests in a piece: one mebibyte."""
@@ -81,13 +79,6 @@ class RowKey:
         return {
             format_block(int(each)): self.digest_rows(rows[rows[:, 2] == each]) for each in blocks
         }
-
-
-class DigestPiece(NamedTuple):
-    """Sorted digests of rows as they are stored, all of one block."""
-
-    block: str
-    digests: bytes
 
 
 NO_BLOCK: Final = ""

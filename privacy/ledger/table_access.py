@@ -19,7 +19,13 @@ from shlex import quote
 from typing import Any, TypeAlias
 
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.account import BudgetAccount, KnownRows, digest_accounts
+from parley.privacy.ledger.account import (
+    BudgetAccount,
+    DigestPiece,
+    Digests,
+    KnownRows,
+    digest_accounts,
+)
 from parley.privacy.ledger.account_updates import apply_record
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.database_connection import DatabaseConnection
@@ -43,18 +49,8 @@ from parley.privacy.ledger.hash_chain import (
 )
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
-from parley.privacy.ledger.recorded_entries import (
-    RunCharges,
-    StoredCheckpoint,
-    parse_entry,
-)
+from parley.privacy.ledger.recorded_entries import RunCharges, StoredCheckpoint, parse_entry
 from parley.privacy.ledger.replay import LedgerProblem, find_problems
-from parley.privacy.ledger.row_digests import (
-    DigestPiece,
-    Digests,
-    split_into_pieces,
-    summarise_pieces,
-)
 
 _HEAD = build_select(HEAD, "WHERE id = 1")
 _RECORDS = build_select(RECORDS, "ORDER BY position")
@@ -221,6 +217,10 @@ class LedgerReader:
     def summarise_rows(self) -> dict[str, KnownRows]:
         """Return the summary of the stored rows of every data set."""
         named = list(self.connection.fetch_rows(_NAMES))
+        if not named:
+            return {}
+        from parley.privacy.ledger.row_digests import summarise_pieces  # noqa: PLC0415 - spares its code for data without digests of rows
+
         return {
             each["name"]: summarise_pieces(each["key"], self.iterate_pieces(each["name"]))
             for each in named
@@ -328,6 +328,8 @@ class LedgerWriter(LedgerReader):
 
     def add_rows(self, name: str, key: str, new: Mapping[str, Digests]) -> KnownRows:
         """Store more rows of a data set, by block, under a key; return the summary of all rows."""
+        from parley.privacy.ledger.row_digests import split_into_pieces, summarise_pieces  # noqa: PLC0415 - likewise
+
         stored = sum(1 for _ in self.iterate_pieces(name))
         pieces = (
             piece for block, digests in new.items() for piece in split_into_pieces(block, digests)
