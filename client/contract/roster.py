@@ -187,7 +187,7 @@ def _parse_deployment(text: str, path: Path) -> Deployment:
         raise RosterError(
             f"{path}: Expected id {deployment.id}, computed from the parties "
             f"listed, got {read.id}: a name or an identity was changed by hand. Ask "
-            "the operator for the original file."
+            "the server administrator for the original file."
         )
     return deployment
 

@@ -116,9 +116,11 @@ def _print_roster_steps(folder: Path, deployment: Deployment) -> None:
 
 @deploy_app.command("own-keys")
 def make_own_keys_command(folder: PartyDir) -> None:
-    """On the party's machine: replace both keys, so that the operator never had them."""
+    """On the party's machine: replace both keys, so that no one else ever had them."""
     entry = make_own_keys(folder)
-    typer.echo(f"Send {entry} (public) to the operator: parley deploy accept DIR {entry.name}")
+    typer.echo(
+        f"Send {entry} (public) to the server administrator: parley deploy accept DIR {entry.name}"
+    )
     typer.echo("Until everyone has the new deployment.toml, this party cannot take part.")
 
 

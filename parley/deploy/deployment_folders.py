@@ -1,6 +1,6 @@
 """Check the folders of a deployment before each start (`provisioning` creates them).
 
-    DIR/authority/        ca.crt, ca.key, deployment.toml    stays with the operator, best offline
+    DIR/authority/        ca.crt, ca.key, deployment.toml    administrator only, best offline
     DIR/server/           ca.crt, server.pem, server.key, server.toml, deployment.toml, runs/,
                           operator.key, operator.pem (for commands on the server's machine)
     DIR/operator/         ca.crt, deployment.toml, operator.key, operator.pem (from another machine)
@@ -95,8 +95,8 @@ def find_own_party(folder: Path, deployment: Deployment) -> RosterParty:
     if not found:
         raise DeployError(
             f"{folder} belongs to another deployment: its keys are not in its deployment.toml, "
-            f"which has the id {deployment.spoken}. Ask the operator for the folder or the roster "
-            "that matches the keys."
+            f"which has the id {deployment.spoken}. Ask the server administrator for "
+            "the folder or the roster that matches the keys."
         )
     pem = folder / "party.pem"
     try:
@@ -104,8 +104,8 @@ def find_own_party(folder: Path, deployment: Deployment) -> RosterParty:
     except OSError as error:
         raise DeployError(
             f"Expected {found[0].name}'s certificate at {pem}: {describe_cause(error)}. After "
-            "`parley deploy own-keys` the operator creates it (parley deploy accept) and sends it "
-            "back."
+            "`parley deploy own-keys` the server administrator creates it (parley deploy accept) "
+            "and sends it back."
         ) from error
     except NotAdmitted as error:
         raise DeployError(f"{pem}: {error}") from error

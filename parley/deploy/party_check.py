@@ -139,8 +139,8 @@ def _check_keys(folder: Path) -> str:
     for name in _PRIVATE_KEYS:
         if not (folder / name).exists():
             raise DeployError(
-                f"{folder} is not a party's folder: it has no {name}. The operator creates it with "
-                "`parley deploy init` and sends it to you."
+                f"{folder} is not a party's folder: it has no {name}. The server administrator "
+                "creates it with `parley deploy init` and sends it to you."
             )
         check_private(folder / name)
     return f"{' and '.join(_PRIVATE_KEYS)}, readable only by their owner"

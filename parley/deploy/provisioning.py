@@ -56,8 +56,8 @@ _EXAMPLE = """
 
 
 class _PublicKeys(BaseModel):
-    """The public keys that a party made itself and sends to the operator. `RosterParty` checks
-    them.
+    """The public keys that a party made itself and sends to the server administrator. `RosterParty`
+    checks them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -224,7 +224,7 @@ def make_own_keys(home: Path) -> Path:
     """Create a party's keys where the party is, so that no other person ever had them.
 
     Returns:
-        A file with the party's public keys, for the operator (`propose_keys`).
+        A file with the party's public keys, for the server administrator (`propose_keys`).
     """
     home = home.resolve()
     party = find_own_party(home, load_deployment(home / "deployment.toml"))

@@ -3,7 +3,7 @@
 All of this runs in the event loop of the server's port. A party has at most one connection. If a
 second one arrives with the same key, the server probes the first with an empty request, numbered 0.
 The probe also informs that party's owner. If the first connection answers, the server refuses the
-new one and informs the operators. Otherwise the new connection replaces it.
+new one and informs the server's administrator. Otherwise the new connection replaces it.
 
 If a connection ends before a request is answered, the request is sent again on the next connection,
 until its time is over. A reply is accepted once, only for a request that was sent on this

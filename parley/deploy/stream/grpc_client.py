@@ -49,7 +49,7 @@ _CONNECTION = {
 _CERTIFICATE = {
     "expired": (
         "Its certificate has expired by this machine's clock. Check the clock. If it is right, the "
-        "operator renews the certificate (parley deploy renew DIR)."
+        "server administrator renews the certificate (parley deploy renew DIR)."
     ),
     "not yet valid": "Its certificate is not valid yet by this machine's clock. Set the clock.",
     "": (
@@ -151,7 +151,7 @@ def explain_call_error(error: Any, *, address: str) -> CallError:
         return CallError(
             "another process is connected with this party's key. If it is yours (a second `parley "
             "party`, a copy of the folder), end one of the two. If not, the key was copied: ask "
-            "the operator to replace it (parley deploy rotate)",
+            "the server administrator to replace it (parley deploy rotate)",
             is_permanent=False,
         )
     if code in _PERMANENT_CODES:

@@ -189,8 +189,8 @@ class GrpcServer:
         if theirs != self.deployment.id:
             raise Dropped(
                 f"roster: the server has {self.deployment.id[:16]}…, this party has "
-                f"{theirs[:16]}…. Ask the operator for the current deployment.toml, and whether "
-                "the server was restarted with it."
+                f"{theirs[:16]}…. Ask the server administrator for the current deployment.toml, "
+                "and whether the server was restarted with it."
             )
 
     def _log_ended(self, reason: str, context: Any) -> None:

@@ -1,9 +1,9 @@
 """Serve a server's metrics (/metrics, for Prometheus) and health (/healthz) over HTTP.
 
-The pages are only on this machine (127.0.0.1) and only if the operator switches them on. To scrape
-from another machine, the operator adds a tunnel or a proxy. The protocol shows every value to the
-server anyway: connected parties, rounds, seconds, bytes, reason classes, charges. No value is
-computed from a record. No value contains a sum, a model or a party's answer.
+The pages are only on this machine (127.0.0.1) and only if the administrator switches them on. To
+scrape from another machine, the administrator adds a tunnel or a proxy. The protocol shows every
+value to the server anyway: connected parties, rounds, seconds, bytes, reason classes, charges. No
+value is computed from a record. No value contains a sum, a model or a party's answer.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ class OperatorClient:
     def _build_server_error(self, problem: str) -> ProcessError:
         return ProcessError(
             f"The server at {self.home.address} sent an invalid answer: {problem.rstrip('.')}. "
-            "Nothing was written. An honest server never sends this; ask its operator."
+            "Nothing was written. An honest server never sends this; ask its administrator."
         )
 
     def poll_end(self, folder: Path) -> str | None:

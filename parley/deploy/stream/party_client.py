@@ -309,7 +309,7 @@ class PartyClient:
             line = (
                 f"Another process connected to {self._address} with this party's key. The server "
                 "refuses it while this process answers. If you did not start it, the key was "
-                "copied: ask the operator to replace it (parley deploy rotate)."
+                "copied: ask the server administrator to replace it (parley deploy rotate)."
             )
             self._say(LogEvent("attends-twice", line, server=self._address))
 

@@ -247,7 +247,7 @@ def test_who_is_refused_hears_it_in_our_words_with_what_to_do(world, tmp_path):
     world.open()
     for name, old, said in (
         ("north", "old north", r"refuses this caller.*another identity than the roster"),
-        ("south", "", "Ask the operator for the current"),
+        ("south", "", "Ask the server administrator for the current"),
     ):
         home = world.home(name)
         if old:

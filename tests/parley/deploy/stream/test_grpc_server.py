@@ -132,7 +132,7 @@ def test_another_protocol_or_another_roster_is_refused_with_both_named(world, mo
     ended = world.attend(0, echo)
     until(lambda: ended)
     assert isinstance(ended[0], CallError)
-    assert "Ask the operator for the current deployment.toml" in str(ended[0])
+    assert "Ask the server administrator for the current deployment.toml" in str(ended[0])
 
 
 def number_of(request):
