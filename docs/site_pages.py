@@ -35,6 +35,15 @@ PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy"
 _ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+_BINDINGS = (
+    (re.compile(r"(?<=\d) (?=%)"), "\u00a0"),
+    (re.compile(r"(?<=[εδμσρ]) ([=<≤]) (?=[\d.])"), "\u00a0\\1\u00a0"),
+    (re.compile(r" ?± (?=\d)"), "\u00a0±\u00a0"),
+)
+"""What must not be torn apart at the end of a line: "5 %", "ε = 1", "0.9 ± 0.1"."""
+_BREAK = re.compile(r"(?<=[/_])(?=\w)|(?<=::)")
+_LONG_CODE = re.compile(r"(?<!</span>)<code>([^<]{25,})</code>")
 _log = logging.getLogger("mkdocs.hooks.site_pages")
 
 
@@ -71,11 +80,30 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrite links of a page in `docs/` that leave it, so that they lead to pages of the site."""
+    """Rewrite links that leave a page in `docs/`, so that they lead to pages of the site, and keep
+    numbers together with their signs.
+    """
     del files
-    if page.file.generated_by is not None:
-        return markdown
-    return _relinked(markdown, f"docs/{page.file.src_uri}")
+    if page.file.generated_by is None:
+        markdown = _relinked(markdown, f"docs/{page.file.src_uri}")
+    parts = _CODE.split(markdown)
+    return "".join(part if at % 2 else _bind_words(part) for at, part in enumerate(parts))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Let long names in code break after a slash, an underscore or "::"."""
+
+    def broken(match: re.Match[str]) -> str:
+        return f'<code class="long">{_BREAK.sub("<wbr>", match[1])}</code>'
+
+    return _LONG_CODE.sub(broken, html)
+
+
+def _bind_words(text: str) -> str:
+    """Return `text` with spaces at which no line may end."""
+    for pattern, bound in _BINDINGS:
+        text = pattern.sub(bound, text)
+    return text
 
 
 def _relinked(text: str, source: str) -> str:
