@@ -143,7 +143,7 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
             block=world.bind_algorithm(algorithm).block,
             algorithm=algorithm,
             rules=RefusalRules(
-                budgets={Unit.RECORD: (float("inf"), job.privacy.delta)},
+                units=frozenset({Unit.RECORD}),
                 neighbouring=frozenset({plan.primary.neighbouring}),
             ),
             randomness=noise,

@@ -157,7 +157,7 @@ def _counted(
 ) -> tuple[tuple[Hits, Hits], Composition]:
     """Return how often the event occurs with the canary and without, and each release's claim."""
     choice = CHOICES[law]
-    found, claimed = [], Composition.create_empty()
+    found, claimed = [], Composition()
     for name, canary in (("in", choice.inside), ("out", choice.outside)):
         rows = [canary] * trials if choice.together else [*choice.others, canary]
         worlds = _released(law, choice.query, rows, source.with_names(name))
@@ -193,7 +193,7 @@ def _released(
         seeded=source.seed is not None,
     )
     planned = plan_batch([query], terms, epsilon=EPSILON, run_id="audit", number=1, law=law)
-    yield Composition.create_empty().add(planned.event)
+    yield Composition().add(planned.event)
     randomness = source.get_chunk(0)
     columns: Any = block
     session = PartySession(
@@ -201,7 +201,7 @@ def _released(
         algorithm=QueryRelease(
             batch=planned.batch, neighbouring=Neighbouring.REPLACE_ONE, schema=SCHEMA
         ),
-        rules=RefusalRules(budgets={}),
+        rules=RefusalRules(units=frozenset()),
         randomness=randomness,
     )
     given = sum_parties(

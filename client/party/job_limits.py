@@ -53,7 +53,7 @@ def check_job(
         Declined: budget-exhausted.
     """
     for unit, total in dataset.totals.items():
-        earlier = spent.get(unit, Composition.create_empty())
+        earlier = spent.get(unit, Composition())
         _, epsilon = earlier.add(plan.compute_event(unit), count=releases).compute_lowest_epsilon(
             total.delta
         )
@@ -153,5 +153,5 @@ def _compose_charges(
     spent: dict[Unit, Composition] = {}
     for unit, events in counts.items():
         for event, count in events.items():
-            spent[unit] = spent.get(unit, Composition.create_empty()).add(event, count=count)
+            spent[unit] = spent.get(unit, Composition()).add(event, count=count)
     return spent

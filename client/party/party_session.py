@@ -69,7 +69,7 @@ class PartySession:
     algorithm: FederatedAlgorithm
     rules: RefusalRules
     randomness: Randomness
-    spent_before: Composition = field(default_factory=Composition.create_empty)
+    spent_before: Composition = field(default_factory=Composition)
     answered_releases: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -199,13 +199,7 @@ class PartySession:
         self, plan: ReleasePlan, declining: NDArray[np.int64] | None = None
     ) -> dict[int, str]:
         """Return party → why it refuses: by the plan and public facts, or as one of `declining`."""
-        # A charge for this same release does not count as earlier.
-        answered_before = self.answered_releases - (
-            self._charged if plan.round_number == self._round else 0
-        )
-        refusals = self.rules.find_refusals(
-            plan, self.block.sizes, answered=answered_before, spent=self.spent_before
-        )
+        refusals = self.rules.find_refusals(plan, self.block.sizes)
         if declining is not None:
             refusals |= dict.fromkeys(declining.tolist(), "declined")
         return refusals

@@ -14,7 +14,6 @@ reveal it. Only the owner sees it, with `parley party DIR --check`.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -156,8 +155,7 @@ def _compute_encoded(
             block=accepted.data.to_block(accepted.algorithm),
             algorithm=accepted.algorithm,
             rules=RefusalRules(
-                # The ledger has already charged it.
-                budgets={unit: (math.inf, total.delta) for unit, total in dataset.totals.items()},
+                units=frozenset(dataset.totals),
                 min_survivors=policy.min_survivors,
                 neighbouring=frozenset({dataset.neighbouring}),
             ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -93,7 +92,7 @@ def build_simulated_parties(
     _check_sum(settings, terms)
     faults = parse_faults(settings.faults, seed=settings.seed or 0)
     policy = RefusalRules(
-        budgets={terms.counting.unit: (math.inf, 0.0)}, neighbouring=frozenset(Neighbouring)
+        units=frozenset({terms.counting.unit}), neighbouring=frozenset(Neighbouring)
     )
     adding = ADDING[settings.engine](stack, settings, shard)
 

@@ -213,7 +213,8 @@ def format_cost(planned: Sequence[PlannedBatch], budget: DatasetBudget) -> str:
     return (
         f"ε = {format_rounded_up(epsilon)} for all of it at δ = {format_exact(budget.delta)} "
         f"({queries} quer{'ies' if queries > 1 else 'y'} in {several}; {primary[0].unit}, "
-        f"{primary[0].neighbouring}; against {against}); the budget holds {budget.certificate_text}"
+        f"{primary[0].neighbouring}; against {against}); the budget holds "
+        f"{budget.certificate.description}"
     )
 
 

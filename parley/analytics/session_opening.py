@@ -18,7 +18,10 @@ from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_raw_party_block
 from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_certificates import (
+    AccountCertificate,
+    compute_reserved_delta,
+)
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.budget import DatasetBudget
@@ -92,7 +95,7 @@ def open_session(
         ledger=ledger,
         budget=registered,
         build_cohort=asked.build_cohort,
-        terms=asked.terms.with_limits(registered.limits),
+        terms=asked.terms.with_budget(registered),
         is_server_trusted=asked.trusting,
         randomness=Randomness(seed=settings.seed, party=None),
     )
@@ -111,10 +114,13 @@ def _check_delta(terms: SessionTerms) -> None:
 
 def _build_budget(settings: Settings, asked: SessionParties) -> DatasetBudget:
     """Return the budget of the session's data. Raises QueryError."""
-    if settings.reserved_delta is not None and not settings.reserved_delta < settings.delta:
+    reserved = settings.reserved_delta
+    if reserved is None:
+        reserved = compute_reserved_delta(settings.delta)
+    elif not reserved < settings.delta:
         raise QueryError(
             f"Expected reserved_delta below delta = {format_exact(settings.delta)}, got "
-            f"{format_exact(settings.reserved_delta)}."
+            f"{format_exact(reserved)}."
         )
     return DatasetBudget(
         name=settings.dataset or "session " + hashlib.sha256(asked.data.encode()).hexdigest()[:12],
@@ -126,7 +132,7 @@ def _build_budget(settings: Settings, asked: SessionParties) -> DatasetBudget:
         epsilon=settings.epsilon,
         delta=settings.delta,
         certificate=choose_certificate(settings),
-        reserved_delta=settings.reserved_delta,
+        reserved_delta=reserved,
         insists=settings.certificate != "auto",
     )
 

@@ -292,7 +292,7 @@ def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]
             value=f"ε = {format_rounded_up(spent)} of {format_exact(budget.epsilon)}",
             note=f"Per {budget.unit}, {budget.neighbouring}, at δ = {format_exact(budget.delta)}; "
             f"left {format_rounded_down(left)}. This includes all charges to these data in "
-            f"this ledger. The budget holds {budget.certificate_text}. Spent: "
+            f"this ledger. The budget holds {budget.certificate.description}. Spent: "
             f"{guarantee_text.FIXED_RELEASES_NOTE}.",
             wide=True,
             share=min(spent / budget.epsilon, 1.0),
@@ -368,7 +368,7 @@ def _format_promise(answers: Sequence[Answer], budget: DatasetBudget) -> str:
     return (
         f"{change.get(str(budget.neighbouring), 'Changing')} one {budget.unit} changes the "
         "probability of any conclusion from all of these answers by a factor of at most e^ε, plus "
-        f"δ, with ε and δ of the budget, {budget.limits.certificate.validity}.{whom} "
+        f"δ, with ε and δ of the budget, {budget.certificate.validity}.{whom} "
         f"{_format_coverage(answers)} {_UNIT_LIMITS[budget.unit]}"
     )
 

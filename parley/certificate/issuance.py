@@ -97,7 +97,7 @@ def load_charges(ledger_path: str | Path, run_id: str, head: LedgerHead) -> Reco
         for recorded in ledger.list_entries():
             if recorded.entry.run_id == run_id and recorded.state is not EntryState.VOIDED:
                 unit = recorded.entry.key.unit
-                spent[unit] = spent.get(unit, Composition.create_empty()).add(recorded.entry.event)
+                spent[unit] = spent.get(unit, Composition()).add(recorded.entry.event)
                 times += [recorded.reserved_at, recorded.settled_at or recorded.reserved_at]
     # Times of ISO 8601 in UTC are in order as texts.
     return RecordedCharges(spent=spent, first=min(times, default=""), last=max(times, default=""))
@@ -169,7 +169,7 @@ def build_statement(run: Path, *, ledger: str | None = None) -> CertificateState
 def _build_guarantee(
     summary: RunSummary, guarantee: GuaranteeSummary, spent: dict[Unit, Composition]
 ) -> CertifiedGuarantee:
-    own = spent.get(guarantee.unit, Composition.create_empty())
+    own = spent.get(guarantee.unit, Composition())
     conversion, epsilon = own.compute_lowest_epsilon(guarantee.delta)
     if not own.releases or conversion == "none":
         raise CertificateError(

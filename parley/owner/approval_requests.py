@@ -308,7 +308,7 @@ class _ApprovalCost:
             if lower
             else (
                 " The difference is more than the job's own ε: combined with other releases, the "
-                f"account charges more for it (certificate {budget.limits.certificate})."
+                f"account charges more for it (certificate {budget.certificate})."
             )
             if self._left_epsilon[0] - self._left_epsilon[1] > 1.01 * epsilon
             else ""
@@ -341,7 +341,7 @@ class _ApprovalCost:
         total = guarantee_text.format_allowed(budget.epsilon, budget.delta)
         yield Fact(f"Left before{of}", f"ε = {before} of {total}")
         yield Fact(f"Left after{of}", f"ε = {after}")
-        yield Fact(f"Budget holds{of}", budget.certificate_text)
+        yield Fact(f"Budget holds{of}", budget.certificate.description)
 
     @property
     def attacker(self) -> Table:
@@ -357,7 +357,7 @@ class _ApprovalCost:
 
 def compose(claims: Iterable[tuple[Any, int]]) -> Composition:
     """Return the composition of events with their counts."""
-    spent = Composition.create_empty()
+    spent = Composition()
     for event, count in claims:
         spent = spent.add(event, count=count)
     return spent

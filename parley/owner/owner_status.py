@@ -60,7 +60,7 @@ def list_notes(party: OwnedParty) -> list[str]:
     """Return for which analysts each open budget holds, and the figures of what was spent."""
     names: dict[str, dict[str, None]] = {}
     for account in party.ledger.list_accounts():
-        names.setdefault(account.budget.certificate_text, {})[account.budget.name] = None
+        names.setdefault(account.budget.certificate.description, {})[account.budget.name] = None
     holding = [f"{', '.join(own)}: the budget holds {promise}." for promise, own in names.items()]
     return [*holding, f"Spent and paid: {guarantee_text.FIXED_RELEASES_NOTE}."]
 

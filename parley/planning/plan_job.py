@@ -44,7 +44,7 @@ from parley.server.records.clipped_fraction import compute_fraction_deviation
 from parley.server.records.data_budgets import load_ledger_outlook
 from parley.server.records.evaluation_summary import CONFIDENCE, bound_count_noise
 from parley.server.records.guarantees import (
-    build_planned_guarantee,
+    build_planned_guarantees,
     compute_record_bounds,
     summarize_noise,
 )
@@ -193,10 +193,7 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
         "min_records_from": shape.origin,
         "rounds": job.rounds,
         "chosen": chosen,
-        "guarantees": [
-            build_planned_guarantee(job, stages, own, asked)
-            for own, asked in zip(release.guarantees, job.budgets, strict=True)
-        ],
+        "guarantees": build_planned_guarantees(job, stages),
         "record_bounds": compute_record_bounds(release, rounds=job.rounds),
         "evaluation": _plan_evaluation(stages),
         "grid": {
@@ -235,7 +232,7 @@ def _plan_evaluation(stages: Sequence[RunStage]) -> PlannedEvaluation | None:
     if stage is None:
         return None
     own = stage.plan.primary
-    spent = Composition.create_empty().add(own.event)
+    spent = Composition().add(own.event)
     return PlannedEvaluation(
         epsilon=spent.compute_lowest_epsilon(own.delta)[1],
         delta=own.delta,
@@ -296,7 +293,7 @@ def _build_offer(mechanism: Mechanism, job: Job, *, growth: float) -> NoiseAlter
     Args:
         growth: How much larger the noise of all parties' shares is than what is charged.
     """
-    spent = Composition.create_empty().add(mechanism.event(), count=job.rounds)
+    spent = Composition().add(mechanism.event(), count=job.rounds)
     conversion, epsilon = spent.compute_lowest_epsilon(
         compute_stated_delta(mechanism.law, job.privacy.delta)
     )

@@ -158,7 +158,7 @@ def _compute_aggregated(job: Job, prepared: Path) -> dict[str, float | None]:
 
 def _load_charges(run: Path, run_id: str) -> dict[str, Any]:
     """Return the charges of the run's ledger, as plain values of a composition."""
-    spent = Composition.create_empty()
+    spent = Composition()
     with Ledger.open(run / "ledger.sqlite", read_only=True) as ledger:
         for recorded in ledger.list_entries(run_id):
             if recorded.outcome is not None:

@@ -128,7 +128,7 @@ def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:
     basic = math.fsum(math.inf if row["epsilon"] is None else row["epsilon"] for row in good)
     if not good or not all(row.get("spent") for row in good):
         return basic, delta, "basic composition"
-    together = Composition.create_empty()
+    together = Composition()
     for row in good:
         spent = Composition.from_json(row["spent"])
         for event, count in spent.counts.items():

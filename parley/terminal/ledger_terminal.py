@@ -105,7 +105,7 @@ def print_ledger(content: LedgerContent) -> None:
             f"left ε = {format_rounded_down(totals.remaining)}",
             sep="",
         )
-        console.print(f"  The budget holds {budget.certificate_text}.")
+        console.print(f"  The budget holds {budget.certificate.description}.")
         for name, (used, left) in totals.compute_by_block().items():
             console.print(
                 to_one_line(

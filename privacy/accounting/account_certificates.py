@@ -22,22 +22,20 @@ e^ε)·γ of samplers within distance γ of their laws.
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
     >>> round(compute_mu(Pure(epsilon=1.0)), 6), round(float(compute_rho(Pure(epsilon=1.0))), 6)
     (1.232035, 0.462117)
-    >>> limits = AccountLimits(certificate=AccountCertificate.ZCDP, epsilon=1.0, delta=1e-5,
-    ...     reserved=1e-7)
     >>> day = Composition.from_events([GaussianEvent(mu=0.1), Pure(epsilon=0.1)])
-    >>> round(limits.compute_epsilon(day), 3), limits.can_admit(day.add(Pure(epsilon=0.3)))
-    (0.546, False)
+    >>> round(compute_account_epsilon(
+    ...     AccountCertificate.ZCDP, day, epsilon=1.0, delta=1e-5, reserved=1e-7), 3)
+    0.546
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 
+from parley.privacy.accounting.accountants import sum_pure_epsilon
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
@@ -159,89 +157,62 @@ def compute_reserved_delta(delta: float, *, sampled: bool = False) -> float:
     return delta / (10 if sampled else 100)
 
 
-@dataclass(frozen=True, kw_only=True)
-class AccountLimits:
-    """The budget of an account and the test that it applies.
+def compute_used_delta(spent: Composition, *, epsilon: float, reserved: float) -> float:
+    """Return the used part of δₐ, `reserved`, of an account whose budget is `epsilon`."""
+    planned = math.fsum(get_planned_delta(event) * n for event, n in spent.counts.items())
+    paid_at = min(epsilon, _compute_largest_epsilon(reserved))
+    return planned * (1 + 1e-15) + spent.compute_sampler_delta(paid_at)
 
-    Attributes:
-        reserved: δₐ, the part of δ that is reserved for approximations.
-    """
 
-    certificate: AccountCertificate
-    epsilon: float
-    delta: float
-    reserved: float
-
-    def can_admit(self, spent: Composition) -> bool:
-        """Return whether the account's budget covers `spent`."""
-        return self.compute_epsilon(spent) <= self.epsilon * (1 + BUDGET_TOLERANCE)
-
-    def compute_epsilon(self, spent: Composition) -> float:
-        """Return the ε that a budget with this δ would need for `spent`; ∞ if no ε is enough.
-
-        It grows with the one number that the certificate adds up. Comparing it with ε is therefore
-        the same as comparing that number with its limit.
-        """
-        return _compute_epsilon(self, spent)
-
-    def compute_used_delta(self, spent: Composition) -> float:
-        """Return the used part of δₐ."""
-        planned = math.fsum(get_planned_delta(event) * n for event, n in spent.counts.items())
-        paid_at = min(self.epsilon, self._largest_epsilon)
-        return planned * (1 + 1e-15) + spent.compute_sampler_delta(paid_at)
-
-    @property
-    def _largest_epsilon(self) -> float:
-        """Largest ε at which the samplers' distance still fits into δₐ."""
-        return math.log(max(self.reserved / _MIN_DISTANCE - 1, 1.0))
-
-    def compute_next_delta(self, spent: Composition) -> float:
-        """Return the δ′ of the next planned job.
-
-        The first job gets 1/2 of δₐ, the k-th gets 1/(k·(k + 1)). These add up to δₐ, so there is
-        room for any number of jobs.
-        """
-        left = self.reserved - self.compute_used_delta(spent)
-        return left * (left / (left + self.reserved)) if left > 0 else 0.0
+def _compute_largest_epsilon(reserved: float) -> float:
+    """Return the largest ε at which the samplers' distance still fits into δₐ."""
+    return math.log(max(reserved / _MIN_DISTANCE - 1, 1.0))
 
 
 @lru_cache(maxsize=1024)
-def _compute_epsilon(limits: AccountLimits, spent: Composition) -> float:
-    certificate, counts = limits.certificate, spent.counts
+def compute_account_epsilon(
+    certificate: AccountCertificate,
+    spent: Composition,
+    *,
+    epsilon: float,
+    delta: float,
+    reserved: float,
+) -> float:
+    """Return the ε that an account with this δ would need for `spent`; ∞ if no ε is enough.
+
+    It grows with the one number that the certificate adds up. Comparing it with the budget's ε is
+    therefore the same as comparing that number with its limit.
+
+    Args:
+        epsilon, delta: the account's budget.
+        reserved: δₐ, the part of δ that is reserved for approximations.
+    """
+    counts = spent.counts
     if not certificate.is_adaptive:
-        return spent.compute_lowest_epsilon(limits.delta)[1]
+        return spent.compute_lowest_epsilon(delta)[1]
     only_pure = all(isinstance(event, Pure) for event in counts)
     if certificate is AccountCertificate.PURE:
         # Each release pays for its sampler at its own ε, so Σδ is a filter next to Σε.
         largest = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
-        fits = only_pure and spent.compute_sampler_delta(largest) <= limits.delta
-        return _sum_pure_epsilon(counts) if fits else math.inf
-    if limits.compute_used_delta(spent) > limits.reserved:
+        fits = only_pure and spent.compute_sampler_delta(largest) <= delta
+        return sum_pure_epsilon(counts) if fits else math.inf
+    if compute_used_delta(spent, epsilon=epsilon, reserved=reserved) > reserved:
         return math.inf
-    delta = math.nextafter(limits.delta - limits.reserved, 0.0)
+    left = math.nextafter(delta - reserved, 0.0)
     if certificate is AccountCertificate.GAUSSIAN:
         mus = {event: compute_mu(event) for event in counts}
         found = math.inf
         if all(map(math.isfinite, mus.values())):
             squares = (to_fraction(mu) ** 2 * counts[event] for event, mu in mus.items())
-            found = compute_gaussian_epsilon(round_root_up(sum(squares, Fraction(0))), delta)
+            found = compute_gaussian_epsilon(round_root_up(sum(squares, Fraction(0))), left)
     else:
         rho = sum((compute_rho(event) * n for event, n in counts.items()), Fraction(0))
-        found = compute_cks20_epsilon(round_up(rho), delta)
-    if spent.sampler_distance and found > limits._largest_epsilon:
+        found = compute_cks20_epsilon(round_up(rho), left)
+    if spent.sampler_distance and found > _compute_largest_epsilon(reserved):
         found = math.inf  # the samplers' distance was paid at that ε
-    if only_pure and spent.compute_sampler_delta(limits.epsilon) <= limits.reserved:
-        return min(found, _sum_pure_epsilon(counts))
+    if only_pure and spent.compute_sampler_delta(epsilon) <= reserved:
+        return min(found, sum_pure_epsilon(counts))
     return found
-
-
-def _sum_pure_epsilon(counts: Mapping[PrivacyEvent, int]) -> float:
-    return round_up(
-        sum(
-            (to_fraction(e.epsilon) * n for e, n in counts.items() if isinstance(e, Pure)),
-            Fraction(0),
-        )
-    )
 
 
 def is_planned(event: PrivacyEvent) -> bool:

@@ -74,7 +74,8 @@ def compute_total_mu(counts: Counts) -> float:
     return round_root_up(sum(squares, _ZERO))
 
 
-def _sum_pure_epsilon(counts: Counts) -> float:
+def sum_pure_epsilon(counts: Counts) -> float:
+    """Return Σε of the pure events, rounded up."""
     return round_up(
         sum((to_fraction(e.epsilon) * n for e, n in counts.items() if isinstance(e, Pure)), _ZERO)
     )
@@ -103,13 +104,13 @@ def _build_any_check(kind: type[PrivacyEvent] | UnionType) -> Callable[[Counts],
 
 
 def _build_pure_curve(counts: Counts) -> Curve:
-    epsilon = _sum_pure_epsilon(counts)
+    epsilon = sum_pure_epsilon(counts)
     return lambda _delta: epsilon
 
 
 def _build_mixed_curve(counts: Counts) -> Curve:
     # Basic composition of (Σε, 0) and (ε′, δ): Dwork & Roth 2014, Theorem 3.16.
-    pure = _sum_pure_epsilon(counts)
+    pure = sum_pure_epsilon(counts)
     mu = compute_total_mu(counts)
     rest = compute_total_rho(counts, Pure)
     if _build_all_check(GaussianEvent, Pure)(counts):
@@ -129,7 +130,7 @@ def compute_sampler_epsilon(counts: Counts, epsilon: float) -> float:
     single = max((e.epsilon for e in counts if isinstance(e, Pure)), default=0.0)
     rest = 0.0
     if not _build_all_check(Pure)(counts):
-        rest = sum_up(epsilon, -math.nextafter(_sum_pure_epsilon(counts), 0.0))
+        rest = sum_up(epsilon, -math.nextafter(sum_pure_epsilon(counts), 0.0))
     return max(single, rest)
 
 
@@ -144,7 +145,7 @@ def _build_rdp_curve(counts: Counts) -> Curve:
 
 
 def _build_pld_curve(counts: Counts) -> Curve:
-    steps, mu, pure = _select_steps(counts), compute_total_mu(counts), _sum_pure_epsilon(counts)
+    steps, mu, pure = _select_steps(counts), compute_total_mu(counts), sum_pure_epsilon(counts)
     compute_pld_epsilon = load_attribute(f"{_SAMPLED}:compute_pld_epsilon")
     return lambda delta: compute_pld_epsilon(steps, delta=delta, mu=mu, pure=pure)
 

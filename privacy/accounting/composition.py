@@ -5,10 +5,10 @@ A composition only counts events, so it is exact and does not depend on their or
 for. The lowest ε is charged.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
-    >>> day = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
+    >>> day = Composition().add(GaussianEvent(mu=0.05), count=100)
     >>> {name: round(value, 3) for name, value in day.compute_epsilons(1e-5).items()}
     {'exact': 1.993, 'cks20': 2.166, 'zcdp': 2.524}
-    >>> Composition.create_empty().add(Pure(epsilon=0.1), count=10).compute_lowest_epsilon(0.0)
+    >>> Composition().add(Pure(epsilon=0.1), count=10).compute_lowest_epsilon(0.0)
     ('pure', 1.0)
 """
 
@@ -37,7 +37,7 @@ def find_lowest(epsilons: Mapping[str, float]) -> tuple[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Composition:
-    """All releases so far; start from `create_empty()`.
+    """All releases so far; `Composition()` is none.
 
     Attributes:
         counts: events with their own curve → their number.
@@ -68,14 +68,9 @@ class Composition:
         return hash((frozenset(self.counts.items()), self.sampler_distance, self.releases))
 
     @classmethod
-    def create_empty(cls) -> Composition:
-        """Return the composition without releases."""
-        return cls()
-
-    @classmethod
     def from_events(cls, events: Iterable[PrivacyEvent]) -> Composition:
         """Return the composition of all `events`, in any order."""
-        return functools.reduce(cls.add, events, cls.create_empty())
+        return functools.reduce(cls.add, events, cls())
 
     def add(self, event: PrivacyEvent, count: int = 1) -> Composition:
         """Return the composition after `count` more releases of `event` (0 changes nothing)."""

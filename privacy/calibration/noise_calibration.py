@@ -231,7 +231,7 @@ class _CalibrationRequest:
 
     def compose_rounds(self, mechanism: Mechanism) -> Composition:
         """Return the charge of all rounds."""
-        return Composition.create_empty().add(self.cost(mechanism), self.rounds)
+        return Composition().add(self.cost(mechanism), self.rounds)
 
 
 _Scaling = Callable[[Any, str, _CalibrationRequest], Mechanism]

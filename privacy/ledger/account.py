@@ -199,7 +199,7 @@ class BudgetAccount:
             "releases": self.spent.releases,
             "rho": self.spent.rho,
             "certificate": str(self.budget.certificate),
-            "holds": self.budget.limits.certificate.validity,
+            "holds": self.budget.certificate.validity,
             "epsilon": self.compute_epsilons(self.spent),
             "held": self.held_counts,
             "remaining": {"epsilon": self.remaining, "delta": delta},
@@ -214,7 +214,7 @@ class BudgetAccount:
 
     def compute_epsilons(self, spent: Composition) -> dict[str, float]:
         """Return the charged ε: by the certificate, or by every accountant for a plan."""
-        if self.budget.is_adaptive:
+        if self.budget.certificate.is_adaptive:
             epsilon = self.budget.compute_epsilon(spent)
             return {str(self.budget.certificate): epsilon} if math.isfinite(epsilon) else {}
         return spent.compute_epsilons(self.budget.delta)
@@ -228,7 +228,7 @@ class BudgetAccount:
 
     def must_plan(self, event: PrivacyEvent) -> bool:
         """Return whether releases of this kind are charged together when a job begins."""
-        return self.budget.is_adaptive and is_planned(event)
+        return self.budget.certificate.is_adaptive and is_planned(event)
 
     def compute_planned_charges(
         self, run_id: str, claims: Claims, blocks: Blocks
@@ -237,7 +237,7 @@ class BudgetAccount:
         charged, planned = self.charged, list[PlannedSteps]()
         for event, count in self._list_unplanned(run_id, claims, blocks):
             spent = set(charged.get_compositions(blocks).values())
-            delta = min(self.budget.limits.compute_next_delta(each) for each in spent)
+            delta = min(self.budget.compute_next_delta(each) for each in spent)
             planned.append(load_attribute(f"{_SAMPLED}:build_planned_steps")(event, count, delta))
             charged = charged.add(planned[-1], blocks)
         return tuple(planned)

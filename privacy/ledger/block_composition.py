@@ -78,7 +78,7 @@ class SpentByBlock:
         blocks: for each block that a release named: those releases plus the block's own.
     """
 
-    everywhere: Composition = field(default_factory=Composition.create_empty)
+    everywhere: Composition = field(default_factory=Composition)
     blocks: Mapping[str, Composition] = field(default_factory=lambda: MappingProxyType({}))
 
     def get_compositions(self, blocks: Blocks) -> dict[str, Composition]:

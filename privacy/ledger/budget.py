@@ -8,7 +8,7 @@ A budget belongs to the data, not to a run: all releases of all runs on it are c
     ... )
     >>> budget.guarantee
     'ε = 0.5, δ = 1e-05 (unit record, replace-one)'
-    >>> budget.can_admit(Composition.create_empty())
+    >>> budget.can_admit(Composition())
     True
 """
 
@@ -24,9 +24,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.account_certificates import (
+    BUDGET_TOLERANCE,
     AccountCertificate,
-    AccountLimits,
+    compute_account_epsilon,
     compute_reserved_delta,
+    compute_used_delta,
 )
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact
@@ -94,8 +96,8 @@ class DatasetBudget:
     contents: str = field(default="", compare=False)
     rows: NDArray[np.uint64] | None = field(default=None, compare=False, repr=False)
     reads: Blocks = field(default=(), compare=False)
-    certificate: AccountCertificate | None = None
-    reserved_delta: float | None = None
+    certificate: AccountCertificate = None  # type: ignore[assignment]  # chosen when it is built
+    reserved_delta: float = None  # type: ignore[assignment]
     insists: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -120,26 +122,6 @@ class DatasetBudget:
         if not 0 <= reserved <= self.delta or (reserved == self.delta and self.delta):
             raise ValueError(f"Expected reserved-delta from 0 to below delta, got {reserved}.")
         object.__setattr__(self, "reserved_delta", reserved)
-
-    @property
-    def limits(self) -> AccountLimits:
-        """Limits that the account applies."""
-        return AccountLimits(
-            certificate=self.certificate or AccountCertificate.LOWEST_BOUND,
-            epsilon=self.epsilon,
-            delta=self.delta,
-            reserved=self.reserved_delta or 0.0,
-        )
-
-    @property
-    def is_adaptive(self) -> bool:
-        """Whether its ε holds if later releases depend on earlier answers."""
-        return self.limits.certificate.is_adaptive
-
-    @property
-    def certificate_text(self) -> str:
-        """The analysts for whom the budget holds, and the certificate, in words."""
-        return self.limits.certificate.description
 
     @property
     def key(self) -> BudgetKey:
@@ -179,11 +161,30 @@ class DatasetBudget:
 
     def can_admit(self, spent: Composition) -> bool:
         """Return whether the composition is within the budget, to a relative 1e-9 of ε."""
-        return self.limits.can_admit(spent)
+        return self.compute_epsilon(spent) <= self.epsilon * (1 + BUDGET_TOLERANCE)
 
     def compute_epsilon(self, spent: Composition) -> float:
-        """Return the ε that `spent` uses of the budget, by its certificate."""
-        return self.limits.compute_epsilon(spent)
+        """Return the ε that `spent` uses of the budget, by its certificate; ∞ if none is enough."""
+        return compute_account_epsilon(
+            self.certificate,
+            spent,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            reserved=self.reserved_delta,
+        )
+
+    def compute_used_delta(self, spent: Composition) -> float:
+        """Return the used part of δₐ."""
+        return compute_used_delta(spent, epsilon=self.epsilon, reserved=self.reserved_delta)
+
+    def compute_next_delta(self, spent: Composition) -> float:
+        """Return the δ′ of the next planned job.
+
+        The first job gets 1/2 of δₐ, the k-th gets 1/(k·(k + 1)). These add up to δₐ, so there is
+        room for any number of jobs.
+        """
+        left = self.reserved_delta - self.compute_used_delta(spent)
+        return left * (left / (left + self.reserved_delta)) if left > 0 else 0.0
 
     def compute_remaining(self, spent: Composition) -> float:
         """Return ε minus what is spent, at the same δ; less than a billionth of ε counts as 0."""

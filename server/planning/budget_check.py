@@ -110,7 +110,7 @@ def check_affordable(
         if alone.is_within_budget(()):
             continue
         conversion, epsilon = alone.spent_or_held.compute_lowest_epsilon(budget.delta)
-        if budget.is_adaptive:
+        if budget.certificate.is_adaptive:
             conversion = str(budget.certificate)
             epsilon = budget.compute_epsilon(alone.spent_or_held)
         scope = f"(unit {budget.unit}, {budget.neighbouring})"

@@ -279,9 +279,7 @@ def _assign_charges(job: Job, guarantees: list[Guarantee]) -> tuple[Guarantee, .
 
     def cost(event: PrivacyEvent) -> float:
         return (
-            Composition.create_empty()
-            .add(event, count=job.rounds)
-            .compute_lowest_epsilon(job.privacy.delta)[1]
+            Composition().add(event, count=job.rounds).compute_lowest_epsilon(job.privacy.delta)[1]
         )
 
     if not cost(outer.event) < cost(inner.event):

@@ -9,7 +9,7 @@ loop that runs the stages knows none by name.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -201,12 +201,12 @@ def list_assumptions(stages: Sequence[RunStage], released: Collection[str]) -> t
     return (*said, *get_rounds_stage(stages).plan.assumptions)
 
 
-def compute_spent_before(stages: Sequence[RunStage], number: int) -> dict[Unit, Composition]:
-    """Return what the stages before `stages[number]` charge each unit of a run."""
-    spent = {unit: Composition.create_empty() for unit in stages[0].plan.units}
-    for stage in stages[:number]:
+def compute_spent(stages: Sequence[RunStage], counts: Iterable[int]) -> dict[Unit, Composition]:
+    """Return what a run charges each unit for `counts` releases of its first stages."""
+    spent = dict.fromkeys(stages[0].plan.units, Composition())
+    for stage, count in zip(stages, counts, strict=False):
         for unit, before in spent.items():
-            spent[unit] = before.add(stage.plan.compute_event(unit), count=stage.rounds)
+            spent[unit] = before.add(stage.plan.compute_event(unit), count=count)
     return spent
 
 

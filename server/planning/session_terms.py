@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from parley.client.queries.base import QueryFacts
 from parley.client.queries.query_batch import Clip, Counting, QueryBatch
-from parley.privacy.accounting.account_certificates import AccountCertificate, AccountLimits
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.threat_model import Neighbouring, NoisePoint
 from parley.privacy.calibration.noise_calibration import CalibrationError, calibrate
+from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import build_shares_event
 from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
@@ -59,12 +60,12 @@ class SessionTerms:
         """Return how far a neighbour moves a batch's integer sum."""
         return self.counting.compute_sensitivity(batch, self.facts.schema, self.neighbouring)
 
-    def with_limits(self, limits: AccountLimits) -> SessionTerms:
+    def with_budget(self, budget: DatasetBudget) -> SessionTerms:
         """Return the same terms with noise for which an account charges what a query requests."""
-        if not limits.certificate.is_adaptive:
+        if not budget.certificate.is_adaptive:
             return self
-        calibration = limits.certificate.calibration
-        return replace(self, reserved=limits.reserved, calibration=calibration)
+        calibration = budget.certificate.calibration
+        return replace(self, reserved=budget.reserved_delta, calibration=calibration)
 
     def with_party_cells(self) -> SessionTerms:
         """Return the same terms with separate cells for every party."""

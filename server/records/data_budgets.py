@@ -89,8 +89,8 @@ def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ())
         charged = totals.charged
         for event, count in kinds:
             # Jobs of sampled steps are charged one by one, here with equal parts of δₐ.
-            limits, spent = totals.budget.limits, totals.charged.get_compositions(blocks).values()
-            left = limits.reserved - max(map(limits.compute_used_delta, spent))
+            budget, spent = totals.budget, totals.charged.get_compositions(blocks).values()
+            left = budget.reserved_delta - max(map(budget.compute_used_delta, spent))
             each = load_attribute(_PLANNED_STEPS)(
                 event, count, max(0.0, left) / (jobs * len(kinds)) * (1 - 1e-9)
             )

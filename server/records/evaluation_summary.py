@@ -64,7 +64,7 @@ def build_evaluation(stage: RunStage, progress: RunProgress, reason: str) -> Eva
     if released:
         counted = cast("HeldOutCounts", stage.algorithm(progress.state))
         found = _evaluate_counts(counted, progress.state["counts"], within)
-    spent = Composition.create_empty().add(plan.compute_event(plan.primary.unit))
+    spent = Composition().add(plan.compute_event(plan.primary.unit))
     return EvaluationSummary(
         epsilon=spent.compute_lowest_epsilon(plan.primary.delta)[1],
         delta=plan.primary.delta,

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from parley.client.contract.assumptions import select_assumptions
 from parley.client.contract.guarantee import Guarantee
@@ -20,15 +19,14 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Adversary, SampledAdversary, Unit
 from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, GROUP_SIZES, compute_attack_power
 from parley.server.jobs.job import Job
-from parley.server.jobs.privacy import UnitBudget
 from parley.server.jobs.run_section import is_in_process
 from parley.server.planning.job_planner import scale_to_average
 from parley.server.planning.run_stages import (
     RunStage,
-    compute_spent_before,
+    compute_spent,
     get_rounds_stage,
     list_assumptions,
-    list_extra_stages,
+    list_extra_guarantees,
 )
 from parley.server.records.guarantee_facts import (
     AdversaryAccount,
@@ -40,7 +38,6 @@ from parley.server.records.guarantee_facts import (
     RecordBounds,
 )
 from parley.server.records.round_line import RoundAccount
-from parley.server.records.run_progress import RunProgress
 
 
 def build_accounts(
@@ -64,19 +61,13 @@ def build_accounts(
     known = [by.against, *(each.against for each in extra_guarantees)]
     charged = min(known, key=tuple(Adversary).index)
     rows = [AdversaryAccount(adversary=charged, charged=True, epsilon=epsilon, delta=delta)]
-    rows += _build_sampling_accounts(
-        by,
-        epsilon=epsilon,
-        delta=delta,
-        rounds=len(contributions),
-        extra_guarantees=extra_guarantees,
-    )
+    rows += _build_sampling_accounts(by, rows[0], len(contributions), extra_guarantees)
     if by.shares is None:
         return tuple(rows)
     for adversary in (Adversary.READERS, Adversary.OTHERS):
         if adversary is charged:
             continue
-        spent: Composition | None = Composition.create_empty()
+        spent: Composition | None = Composition()
         for each in extra_guarantees:
             # The number of shares in its sum is not known here; for readers, what was charged is a
             # bound.
@@ -87,17 +78,12 @@ def build_accounts(
             event = by.compute_event_against(adversary, survivors=survivors)
             spent = None if spent is None or event is None else spent.add(event, count=count)
         proved = math.inf if spent is None else spent.compute_lowest_epsilon(delta)[1]
-        rows.append(_build_uncharged_account(adversary, proved, delta))
+        rows.append(rows[0].with_fields(adversary=adversary, charged=False, epsilon=proved))
     return tuple(rows)
 
 
 def _build_sampling_accounts(
-    by: Guarantee,
-    *,
-    epsilon: float,
-    delta: float,
-    rounds: int,
-    extra_guarantees: Sequence[Guarantee],
+    by: Guarantee, charged: AdversaryAccount, rounds: int, extra_guarantees: Sequence[Guarantee]
 ) -> list[AdversaryAccount]:
     """Build the account that is not charged, if parties are sampled by their own coins.
 
@@ -108,79 +94,93 @@ def _build_sampling_accounts(
         return []
     sampled = by.mechanism.sampled
     if sampled is None or by.unit is not Unit.PARTY:
-        return [_build_uncharged_account(SampledAdversary.EITHER, epsilon, delta)]
+        return [charged.with_fields(adversary=SampledAdversary.EITHER, charged=False)]
     known = sampled.hidden  # The other account then.
     rate = 1.0 if known else sampled.attendance
     other = replace(by, mechanism=replace(sampled, sampling_rate=rate, hidden=not known))
-    spent = Composition.from_events(each.event for each in extra_guarantees).add(
-        other.event, count=rounds
-    )
+    ahead = Composition.from_events(each.event for each in extra_guarantees)
+    _, epsilon = ahead.add(other.event, count=rounds).compute_lowest_epsilon(charged.delta)
     who = SampledAdversary.KNOWN if known else SampledAdversary.HIDDEN
-    return [_build_uncharged_account(who, spent.compute_lowest_epsilon(delta)[1], delta)]
-
-
-def _build_uncharged_account(
-    who: Adversary | SampledAdversary, epsilon: float, delta: float
-) -> AdversaryAccount:
-    return AdversaryAccount(adversary=who, charged=False, epsilon=epsilon, delta=delta)
+    return [charged.with_fields(adversary=who, charged=False, epsilon=epsilon)]
 
 
 def build_guarantee_summaries(
     job: Job,
-    plan: ReleasePlan,
-    progress: RunProgress,
+    stages: Sequence[RunStage],
     *,
     engine: str,
-    extra_guarantees: Sequence[Guarantee] = (),
-    assumptions: Sequence[str] = (),
+    contributions: Sequence[int],
+    released: Collection[str],
 ) -> tuple[GuaranteeSummary, ...]:
     """Build the summary of each guarantee's cost.
 
     Args:
-        extra_guarantees: of the completed releases before and after the rounds.
-        assumptions: what the guarantees depend on.
+        contributions: number of contributions in the sum of each released round.
+        released: names of the stages before and after the rounds that are complete.
     """
-    return tuple(
-        _summarize_guarantee(
+    plan = get_rounds_stage(stages).plan
+    counts = [int(each.name in released) if each.name else len(contributions) for each in stages]
+    spent = compute_spent(stages, counts)
+    extra = list_extra_guarantees(stages, released)
+    assumptions = list_assumptions(stages, released)
+    summaries = []
+    for own, budget in zip(plan.guarantees, job.budgets, strict=True):
+        charged = RoundAccount.from_composition(spent[own.unit], own.delta)
+        accounts = build_accounts(
             plan,
-            own,
-            asked,
-            progress.spent[own.unit],
-            contributions=progress.totals.summed,
-            extra_guarantees=extra_guarantees,
-            assumptions=assumptions,
+            own.unit,
+            epsilon=charged.epsilon_charged,
+            delta=own.delta,
+            contributions=contributions,
+            extra_guarantees=[each for each in extra if each.unit is own.unit],
+        )
+        summary = GuaranteeSummary(
+            unit=own.unit,
+            neighbouring=own.neighbouring,
+            delta=own.delta,
+            accounts=accounts,
+            assumptions=select_assumptions(own.unit, assumptions),
+            calibration=own.calibration,
+            clip_norm=own.clip_norm,
+            conversion=charged.conversion,
+            epsilon=charged.epsilon_charged,
+            epsilon_budget=budget.total,
+            delta_budget=budget.delta,
+            rho=charged.rho,
+            epsilon_by_conversion=charged.epsilon,
+            found=compute_attacker_rates(spent[own.unit]),
             noise=summarize_noise(job, plan, own, engine=engine),
         )
-        for own, asked in zip(plan.guarantees, job.budgets, strict=True)
-    )
+        summaries.append(summary)
+    return tuple(summaries)
 
 
-def build_planned_guarantee(
-    job: Job, stages: Sequence[RunStage], guarantee: Guarantee, budget: UnitBudget
-) -> GuaranteeSummary:
-    """Return what a guarantee will cost if all parties survive every round."""
-    rounds = get_rounds_stage(stages)
-    plan, noise = rounds.plan, summarize_noise(job, rounds.plan, guarantee, engine=job.run.engine)
-    before = compute_spent_before(stages, stages.index(rounds))[guarantee.unit]
-    event = plan.compute_event(guarantee.unit)
-    return _summarize_guarantee(
-        plan,
-        guarantee,
-        budget,
-        compute_spent_before(stages, len(stages))[guarantee.unit],
+def build_planned_guarantees(job: Job, stages: Sequence[RunStage]) -> tuple[GuaranteeSummary, ...]:
+    """Return what each guarantee will cost if all parties survive every round."""
+    plan = get_rounds_stage(stages).plan
+    whole = build_guarantee_summaries(
+        job,
+        stages,
+        engine=job.run.engine,
         contributions=[plan.parties] * job.rounds,
-        extra_guarantees=[each.plan.primary for each in list_extra_stages(stages)],
-        assumptions=list_assumptions(stages, [stage.name for stage in stages]),
-        # The plan states the sensitivity elsewhere, and nothing has been drawn yet.
-        noise=noise.model_copy(update={"sensitivity": None, "seeded": None}),
-        description=_describe_noise(plan, guarantee),
-        epsilon_by_round=tuple(
+        released=[each.name for each in stages],
+    )
+    ahead = stages[: stages.index(get_rounds_stage(stages))]
+    before = compute_spent(stages, [each.rounds for each in ahead])
+    summaries = []
+    for own, summary in zip(plan.guarantees, whole, strict=True):
+        event = plan.compute_event(own.unit)
+        by_round = tuple(
             RoundAccount.from_composition(
-                before.add(event, count=number), guarantee.delta, number=number
+                before[own.unit].add(event, count=number), own.delta, number=number
             )
             for number in _list_shown_rounds(job.rounds)
-        ),
-    )
+        )
+        # The plan states the sensitivity elsewhere, and nothing has been drawn yet.
+        noise = summary.noise.model_copy(update={"sensitivity": None, "seeded": None})
+        said = {"description": _describe_noise(plan, own), "epsilon_by_round": by_round}
+        summaries.append(summary.model_copy(update={"noise": noise, **said}))
+    return tuple(summaries)
 
 
 _MAX_ROUNDS = 1000
@@ -193,47 +193,6 @@ def _list_shown_rounds(rounds: int) -> list[int]:
     if rounds <= _MAX_ROUNDS:
         return list(range(1, rounds + 1))
     return sorted({1} | {rounds * part // _MAX_ROUNDS for part in range(1, _MAX_ROUNDS + 1)})
-
-
-def _summarize_guarantee(
-    plan: ReleasePlan,
-    guarantee: Guarantee,
-    budget: UnitBudget,
-    spent: Composition,
-    *,
-    contributions: Sequence[int],
-    extra_guarantees: Sequence[Guarantee],
-    assumptions: Sequence[str],
-    noise: NoiseSummary,
-    **planned: Any,
-) -> GuaranteeSummary:
-    """Return the summary of a guarantee, planned (with more fields) or spent."""
-    charged = RoundAccount.from_composition(spent, guarantee.delta)
-    return GuaranteeSummary(
-        unit=guarantee.unit,
-        neighbouring=guarantee.neighbouring,
-        delta=guarantee.delta,
-        accounts=build_accounts(
-            plan,
-            guarantee.unit,
-            epsilon=charged.epsilon_charged,
-            delta=guarantee.delta,
-            contributions=contributions,
-            extra_guarantees=[each for each in extra_guarantees if each.unit is guarantee.unit],
-        ),
-        assumptions=select_assumptions(guarantee.unit, assumptions),
-        calibration=guarantee.calibration,
-        clip_norm=guarantee.clip_norm,
-        conversion=charged.conversion,
-        epsilon=charged.epsilon_charged,
-        epsilon_budget=budget.total,
-        delta_budget=budget.delta,
-        rho=charged.rho,
-        epsilon_by_conversion=charged.epsilon,
-        found=compute_attacker_rates(spent),
-        noise=noise,
-        **planned,
-    )
 
 
 def compute_attacker_rates(spent: Composition) -> tuple[AttackerRate, ...]:
@@ -305,11 +264,8 @@ def compute_record_bounds(plan: ReleasePlan, *, rounds: int) -> RecordBounds | N
     inner, outer = plan.guarantees
 
     def bound(of: Guarantee) -> EpsilonBound:
-        conversion, epsilon = (
-            Composition.create_empty()
-            .add(of.event, count=rounds)
-            .compute_lowest_epsilon(inner.delta)
-        )
+        spent = Composition().add(of.event, count=rounds)
+        conversion, epsilon = spent.compute_lowest_epsilon(inner.delta)
         return EpsilonBound(epsilon=epsilon, conversion=conversion)
 
     charged = plan.get_charging_guarantee(inner.unit)

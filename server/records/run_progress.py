@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from parley.client.contract.model_state import State
-from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.threat_model import Unit
 from parley.server.records.round_totals import RoundTotals
 
 
@@ -22,7 +19,6 @@ class RunProgress:
         reason: why it ended early; else empty.
         done: number of committed releases of that stage; rounds, in the last one.
         state: after them; empty before the first release.
-        spent: composition of all releases so far, for each unit of the plans.
         totals: what the summary needs of the rounds so far.
         ahead: name of a stage ahead of the rounds → parties and traffic of its last release.
     """
@@ -32,6 +28,5 @@ class RunProgress:
     stage: int = 0
     done: int
     state: State
-    spent: Mapping[Unit, Composition]
     totals: RoundTotals
     ahead: dict[str, dict[str, Any]] = field(default_factory=dict)

@@ -26,8 +26,6 @@ from parley.server.planning.run_stages import (
     EVALUATION,
     RunStage,
     get_rounds_stage,
-    list_assumptions,
-    list_extra_guarantees,
 )
 from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
 from parley.server.records.run_folder import RunFolder
@@ -108,11 +106,10 @@ def build_run_summary(
         "rounds_done": progress.done,
         "guarantees": build_guarantee_summaries(
             job,
-            plan,
-            progress,
+            finished.stages,
             engine=engine,
-            extra_guarantees=list_extra_guarantees(finished.stages, progress.ahead),
-            assumptions=list_assumptions(finished.stages, progress.ahead),
+            contributions=totals.summed,
+            released=progress.ahead,
         ),
         "secure_aggregation": sums,
         "seconds": time.perf_counter() - began,

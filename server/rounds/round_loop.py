@@ -27,7 +27,7 @@ from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.run_stages import RunStage, compute_spent_before
+from parley.server.planning.run_stages import RunStage, compute_spent
 from parley.server.records.round_line import RoundAccount, RoundLine
 from parley.server.records.round_totals import RoundTotals
 from parley.server.records.run_folder import RunFolder
@@ -40,7 +40,7 @@ Evaluate = Callable[[NDArray[np.float64], int], dict[str, Any]]
 
 
 def run_stage(
-    stage: RunStage,
+    stages: Sequence[RunStage],
     *,
     algorithm: FederatedAlgorithm,
     dataset: str,
@@ -50,15 +50,13 @@ def run_stage(
     start: RunProgress,
     folder: RunFolder | None = None,
     evaluate: Evaluate,
-    build_next_state: Callable[[State], State],
     observe: Callable[[RoundLine], None],
 ) -> RunProgress:
-    """Run the releases of a stage that are not done yet.
+    """Run the releases of the stage `start.stage` that are not done yet.
 
     Args:
         folder: stores the state between two sums of one release, for real parties, which answer
             each sum once; None in a simulation, which repeats a release from its first sum.
-        build_next_state: the state after the last release → the state that is stored.
 
     Raises:
         BudgetExceeded: the first release does not fit the ledger's budget; nothing was spent.
@@ -67,6 +65,7 @@ def run_stage(
         LedgerError, EncodingError: nothing of the current release was released.
         TooFewSurvivors, PartyFailed: outside the rounds; after the second the charge stays.
     """
+    stage = stages[start.stage]
     randomness.check(seeded=stage.plan.seeded)
     progress, numbers = replace(start, totals=start.totals.copy()), stage.numbers[start.done :]
     if not numbers:
@@ -97,28 +96,37 @@ def run_stage(
             if stage.name:
                 raise
             return replace(progress, status="party-failed", reason=str(error))
-        spent = {unit: each.add(plan.compute_event(unit)) for unit, each in progress.spent.items()}
         line = None
         if not stage.name:
+            ahead = (each.rounds for each in stages[: start.stage])
+            spent = compute_spent(stages, [*ahead, progress.done + 1])
             line = _build_line(evaluate, algorithm, plan, spent, state, total, began)
         outcome = _build_outcome(line, total)
         if stage.name:
             progress = replace(progress, ahead={**progress.ahead, stage.name: outcome})
         last = number == numbers[-1]
         following = [] if last else [replace(each, index=number + 1) for each in entries]
-        state = state if following else build_next_state(state)
+        state = state if following else _build_next_state(stages, start.stage, state)
         held, exhausted = commit_release(
             ledger, held, outcome=outcome, checkpoint=save_state(state), following=following
         )
         if exhausted and stage.name:
             raise exhausted
-        progress = replace(progress, done=progress.done + 1, state=state, spent=spent)
+        progress = replace(progress, done=progress.done + 1, state=state)
         if line:
             progress.totals.add(line)
             observe(line)
         if exhausted is not None:  # The run ends here and its model is kept.
             return replace(progress, status="budget-exhausted", reason=str(exhausted))
     return replace(progress, status="complete")
+
+
+def _build_next_state(stages: Sequence[RunStage], at: int, state: State) -> State:
+    """Return a stage's last state as it is stored: as the first state of the next stage."""
+    if at + 1 == len(stages):
+        return state
+    result = stages[at].result(state)
+    return {**stages[at + 1].algorithm(result).init(), **result}
 
 
 def find_resume_point(
@@ -146,24 +154,13 @@ def find_resume_point(
     folder.rewrite_rounds(iterate_lines())
     stored = ledger.get_checkpoint(stages[0].plan.run_id)
     if stored is None:
-        spent = compute_spent_before(stages, 0)
-        return RunProgress(done=0, state={}, spent=spent, totals=totals)
+        return RunProgress(done=0, state={}, totals=totals)
     at = _find_stage(stages, stored.release) % len(stages)
     done = stored.release - stages[at].numbers.start + 1
     if done == stages[at].rounds and at + 1 < len(stages):
         at, done = at + 1, 0  # The checkpoint is the next stage's first state.
-    plan = stages[at].plan
-    spent = compute_spent_before(stages, at)
-    return RunProgress(
-        stage=at,
-        done=done,
-        state=load_state(stored.data),
-        spent={
-            unit: each.add(plan.compute_event(unit), count=done) for unit, each in spent.items()
-        },
-        totals=totals,
-        ahead=ahead,
-    )
+    state = load_state(stored.data)
+    return RunProgress(stage=at, done=done, state=state, totals=totals, ahead=ahead)
 
 
 def _find_stage(stages: Sequence[RunStage], number: int) -> int:

@@ -16,7 +16,6 @@ from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import describe_task, get_learner
-from parley.client.contract.model_state import State
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
@@ -129,7 +128,7 @@ def _run_stages(
     rounds, unmeasured = get_rounds_stage(stages), ""
     after = stages.index(rounds) + 1
     while True:
-        stage, following = stages[progress.stage], stages[progress.stage + 1 :]
+        stage = stages[progress.stage]
         algorithm = stage.algorithm(progress.state)
         progress = replace(progress, state=progress.state or algorithm.init())
         try:
@@ -137,7 +136,7 @@ def _run_stages(
                 if observer and stage is rounds:
                     observer.started(job, stage.plan, folder.path, progress.done)
                 progress = run_stage(
-                    stage,
+                    stages,
                     algorithm=algorithm,
                     dataset=dataset,
                     cohort=cohort,
@@ -146,7 +145,6 @@ def _run_stages(
                     start=progress,
                     folder=folder if keep_steps else None,
                     evaluate=evaluate,
-                    build_next_state=_build_state_handler(stage, following),
                     observe=observe,
                 )
         except (TooFewSurvivors, PartyFailed) as error:
@@ -155,28 +153,12 @@ def _run_stages(
             unmeasured = str(error)  # The model is valid without an evaluation.
             progress = replace(progress, status="complete")
             break
-        if not following or progress.status != "complete":
+        if stage is stages[-1] or progress.status != "complete":
             break
         progress = replace(progress, stage=progress.stage + 1, done=0)
     if progress.stage >= after:
         progress = replace(progress, done=rounds.rounds)
     return progress, algorithm, unmeasured
-
-
-def _build_state_handler(
-    stage: RunStage, following: Sequence[RunStage]
-) -> Callable[[State], State]:
-    """Return the function from a stage's last state to the stored one: the next stage's first
-    state.
-    """
-    if not following:
-        return lambda state: state
-
-    def start(state: State) -> State:
-        result = stage.result(state)
-        return {**following[0].algorithm(result).init(), **result}
-
-    return start
 
 
 def save_results(

@@ -201,7 +201,7 @@ def _format_error_rates(inputs: MethodInput, *rates: float) -> str:
 
 def _compute_scaled_spending(target: AuditTarget, ratio: float) -> Composition:
     """Return the charge of all releases if the noise were `ratio` times the claimed."""
-    return Composition.create_empty().add(_scale_charge(target, ratio), count=target.rounds)
+    return Composition().add(_scale_charge(target, ratio), count=target.rounds)
 
 
 def _scale_charge(target: AuditTarget, ratio: float) -> Charge:
@@ -227,7 +227,7 @@ def _build_scaled_curve(target: AuditTarget) -> Callable[[float], ClaimedCurve]:
 @lru_cache(maxsize=256)
 def _compute_curve(event: Charge, rounds: int, by: str) -> ClaimedCurve:
     """Compute a claimed curve; cached, because every attack on one claim needs the same."""
-    return ClaimedCurve.of(Composition.create_empty().add(event, count=rounds), points=24, by=by)
+    return ClaimedCurve.of(Composition().add(event, count=rounds), points=24, by=by)
 
 
 def _choose_pair_event(pilot: MethodInput, trials: int) -> ScoreEvent:

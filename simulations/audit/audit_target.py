@@ -138,7 +138,7 @@ class AuditTarget:
         event = self.charged.compute_event_against(self.against)
         if event is None:
             raise AuditError(f"Expected a claim against {self.charged.against}, got none.")
-        return Composition.create_empty().add(event, count=self.rounds)
+        return Composition().add(event, count=self.rounds)
 
     @property
     def summed(self) -> int:

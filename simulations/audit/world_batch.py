@@ -10,7 +10,6 @@ computes from it is kept.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -43,9 +42,7 @@ _ENOUGH, _LARGEST_CHUNK = 1_000, 20_000
 _COMPARED_WORLDS = 3
 """Number of trials that are computed, and compared to the bit."""
 
-_POLICY = RefusalRules(
-    budgets=dict.fromkeys(Unit, (math.inf, 0.5)), neighbouring=frozenset(Neighbouring)
-)
+_POLICY = RefusalRules(units=frozenset(Unit), neighbouring=frozenset(Neighbouring))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from parley.secure_agg.interface import SecureSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
-from parley.server.planning.run_stages import RunStage, compute_spent_before, get_rounds_stage
+from parley.server.planning.run_stages import RunStage, compute_spent, get_rounds_stage
 from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress
@@ -122,16 +122,17 @@ class InProcessParties:
         world = self.experiment.bind_algorithm(learner)
         rounds = stage is get_rounds_stage(self.stages)
         primary = self.budgets[0]
+        before = compute_spent(self.stages, [each.rounds for each in self.stages[: start.stage]])
         cohort = BlockCohort(
             session=PartySession(
                 block=world.block if learner is algorithm else world.held_out,
                 algorithm=algorithm,
                 rules=RefusalRules(
-                    budgets={each.unit: (each.epsilon, each.delta) for each in self.budgets},
+                    units=frozenset(each.unit for each in self.budgets),
                     neighbouring=frozenset({primary.neighbouring}),
                 ),
                 randomness=Randomness(seed=job.seed, party=None),
-                spent_before=compute_spent_before(self.stages, start.stage)[primary.unit],
+                spent_before=before[primary.unit],
             ),
             secure_sum=self.sums[start.stage],
             faults=self.faults,

@@ -255,7 +255,7 @@ def _build_session(block: Any, algorithm: FederatedAlgorithm, seed: int | None) 
     return PartySession(
         block=block,
         algorithm=algorithm,
-        rules=RefusalRules(budgets={}),
+        rules=RefusalRules(units=frozenset()),
         randomness=Randomness(seed=seed, party=None),
     )
 

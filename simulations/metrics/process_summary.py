@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job import Job
-from parley.server.planning.run_stages import RunStage, compute_spent_before, get_rounds_stage
+from parley.server.planning.run_stages import RunStage, compute_spent, get_rounds_stage
 from parley.server.records.evaluation_summary import with_label_names
 from parley.server.records.run_summary import RunSummary
 from parley.simulations.data.simulated_experiment import Experiment
@@ -33,12 +33,13 @@ def build_local_summary(
     job = job.resolve_auto(experiment.federation, experiment.data.classes)
     _, stages = experiment.build_stages(job, run_id=summary.run_id)
     rounds = get_rounds_stage(stages)
+    before = compute_spent(stages, [each.rounds for each in stages[: stages.index(rounds)]])
     charged = [_count_charged_rounds(home, summary.run_id, rounds) for home in parties]
     facts = build_dp_sgd_facts(
         rounds.plan,
         answered=np.array(charged),
         records=experiment.block.sizes,
-        before=compute_spent_before(stages, stages.index(rounds))[rounds.plan.primary.unit],
+        before=before[rounds.plan.primary.unit],
         model=experiment.model,
     )
     summary = summary.with_fields(

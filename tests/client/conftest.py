@@ -175,7 +175,7 @@ class World:
         session = PartySession(
             block=block,
             algorithm=self.algorithm,
-            rules=RefusalRules(budgets={Unit.RECORD: (50, 1e-5)}),
+            rules=RefusalRules(units=frozenset({Unit.RECORD})),
             randomness=Randomness.from_entropy(),
         )
         return session.answer(

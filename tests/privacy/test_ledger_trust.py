@@ -197,7 +197,7 @@ def test_a_release_costs_the_same_however_long_the_log_is(
         assert 1 <= max(read) <= 2
         other.end_hold("run-2")
         assert ledger.list_accounts()[0].held_counts == {}
-        assert ledger.get_spent("adult", Unit.RECORD) == Composition.create_empty().add(event, 200)
+        assert ledger.get_spent("adult", Unit.RECORD) == Composition().add(event, 200)
         assert ledger.verify() == []
 
 

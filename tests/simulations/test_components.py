@@ -16,7 +16,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets, check_affordable
 from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import build_stages, compute_spent_before
+from parley.server.planning.run_stages import build_stages, compute_spent
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.fault_script import parse_faults
@@ -65,7 +65,7 @@ def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
     )
     plan = stages[-1].plan
     check_affordable(job, stages, build_budgets(job, plan, "print"))
-    spent = compute_spent_before(stages, 2)[plan.primary.unit]
+    spent = compute_spent(stages, [each.rounds for each in stages])[plan.primary.unit]
     assert summary.primary.epsilon == spent.compute_lowest_epsilon(plan.primary.delta)[1]
 
 

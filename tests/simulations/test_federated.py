@@ -8,17 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from plans import planned
 from quick_runs import StopAfter
 
 from parley.client.models.layers import NetworkError
-from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
-from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.engine.fast_engine import simulate
@@ -74,31 +68,6 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path, more) -> None:
     assert np.array_equal(whole.theta, resumed.theta)
     assert resumed.summary.primary.epsilon == whole.summary.primary.epsilon
     assert resumed.summary.clipped_fraction == whole.summary.clipped_fraction
-
-
-def test_a_party_refuses_beyond_its_own_budget() -> None:
-    experiment, algorithm, plan = planned(load_job(overrides=[*BASE, "dp-sgd.noise-multiplier=6"]))
-    session = PartySession(
-        block=experiment.block,
-        algorithm=algorithm,
-        rules=RefusalRules(budgets={Unit.RECORD: (0.6, 1e-5)}),
-        randomness=Randomness.from_entropy(),
-    )
-    state = algorithm.init()
-    answered = 0
-    while not session.answer(plan.with_round(answered + 1), state).refused:
-        answered += 1
-        assert answered < 50
-    assert answered >= 1
-
-    def spent(count: int) -> float:
-        return (
-            Composition.create_empty()
-            .add(plan.compute_event(plan.primary.unit), count=count)
-            .compute_lowest_epsilon(1e-5)[1]
-        )
-
-    assert spent(answered) <= 0.6 < spent(answered + 1)
 
 
 def test_a_delta_that_the_sampler_takes_is_refused_without_advice_that_is_refused(tmp_path) -> None:

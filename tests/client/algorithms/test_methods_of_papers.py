@@ -81,8 +81,7 @@ def test_every_round_of_rajkumar_and_agarwal_is_charged():
     plan = planned(*RAJKUMAR, "parties.count=100")
     event, delta = plan.primary.event, plan.primary.delta
     one, all_of_them = (
-        Composition.create_empty().add(event, count=n).compute_lowest_epsilon(delta)[1]
-        for n in (1, 20)
+        Composition().add(event, count=n).compute_lowest_epsilon(delta)[1] for n in (1, 20)
     )
     assert one == pytest.approx(0.5, rel=1e-6)
     assert all_of_them > 2  # by composition; as printed .5

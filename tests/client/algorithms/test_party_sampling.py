@@ -151,7 +151,7 @@ def test_the_round_is_charged_as_the_sampled_gaussian_that_it_is():
     assert leaf_of(own) == PoissonSampledGaussian(
         sampling_rate=0.25, noise_multiplier=own.mechanism.multiplier, neighbouring="replace-one"
     )
-    epsilon = Composition.create_empty().add(own.event).compute_lowest_epsilon(own.delta)[1]
+    epsilon = Composition().add(own.event).compute_lowest_epsilon(own.delta)[1]
     assert epsilon <= job.privacy.epsilon
     round_of = {"p": 0.25, "sigma": sigma, "epsilon": epsilon}
     for value, other in ((1.0, -1.0), (-1.0, 1.0), (1.0, 0.0), (0.0, 1.0), (0.7, 0.6)):
@@ -169,7 +169,7 @@ def test_a_party_that_is_added_or_removed_moves_the_sum_by_its_clip_norm_alone()
     assert own.sensitivity == algorithm.claim(facts).sensitivity == clip
     assert leaf_of(own).neighbouring == "add-or-remove-one"
     assert made(*ONE_ROUND)[1].claim(facts).sensitivity == 2 * clip
-    epsilon = Composition.create_empty().add(own.event).compute_lowest_epsilon(own.delta)[1]
+    epsilon = Composition().add(own.event).compute_lowest_epsilon(own.delta)[1]
     assert epsilon <= job.privacy.epsilon
     sigma = own.mechanism.sigma / own.mechanism.sensitivity
     round_of = {"p": 0.25, "sigma": sigma, "epsilon": epsilon}
@@ -207,11 +207,7 @@ def test_both_accounts_are_there_and_the_job_says_which_is_charged():
         own = plan.primary
         assert own.mechanism.sampling_rate == rate
         assert own.mechanism.attendance == 0.25
-        spent = (
-            Composition.create_empty()
-            .add(own.event, count=job.rounds)
-            .compute_lowest_epsilon(own.delta)[1]
-        )
+        spent = Composition().add(own.event, count=job.rounds).compute_lowest_epsilon(own.delta)[1]
         rows = build_accounts(
             plan, own.unit, epsilon=spent, delta=own.delta, contributions=[40, 40]
         )
@@ -257,11 +253,7 @@ def test_a_record_is_charged_for_the_rounds_that_its_party_is_in_by_one_coin_eac
     assert mechanism.step.sampling_rate == step.sampling_rate == 0.5
     assert mechanism.step.noise_multiplier < 0.75 * step.noise_multiplier
     own = sampled.primary
-    spent = (
-        Composition.create_empty()
-        .add(own.event, count=made_job.rounds)
-        .compute_lowest_epsilon(own.delta)[1]
-    )
+    spent = Composition().add(own.event, count=made_job.rounds).compute_lowest_epsilon(own.delta)[1]
     assert 1.99 < spent <= 2
     rows = build_accounts(sampled, own.unit, epsilon=spent, delta=own.delta, contributions=[40, 40])
     assert [(row.adversary, row.epsilon, row.charged) for row in rows[:2]] == [
@@ -275,7 +267,7 @@ def test_a_record_is_charged_for_the_rounds_that_its_party_is_in_by_one_coin_eac
 def test_a_coin_that_is_seen_is_charged_less_the_rarer_it_is_at_the_same_noise():
     job = ("privacy.unit=record", "dp-sgd.local-steps=2", "dp-sgd.noise-multiplier=3")
     epsilons = [
-        Composition.create_empty().add(plan.primary.event, count=2).compute_lowest_epsilon(1e-5)[1]
+        Composition().add(plan.primary.event, count=2).compute_lowest_epsilon(1e-5)[1]
         for p in (0.05, 0.2, 1.0)
         for plan in [made(*job, f"parties.per-round={p}")[2]]
     ]

@@ -135,16 +135,14 @@ def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired
 def for_rounds(world, count):
     """An ε between those of ⌊count⌋ and ⌊count⌋ + 1 rounds."""
     one = world.plan.compute_event(world.plan.primary.unit)
-    spent = [
-        Composition.create_empty().add(one, count=n).compute_lowest_epsilon(1e-5)[1] for n in (1, 2)
-    ]
+    spent = [Composition().add(one, count=n).compute_lowest_epsilon(1e-5)[1] for n in (1, 2)]
     return spent[0] + (count - 1) * (spent[1] - spent[0])
 
 
 def test_a_job_may_not_take_more_than_its_share_though_it_lied_about_its_rounds(tmp_path, wired):
     world = wired.World(tmp_path)
     limit = (
-        Composition.create_empty()
+        Composition()
         .add(world.plan.compute_event(world.plan.primary.unit), count=1)
         .compute_lowest_epsilon(1e-5)[1]
         * 1.01
@@ -235,9 +233,7 @@ def test_what_only_refuses_is_nothing_that_a_charge_depends_on(tmp_path, wired, 
     assert {each.head["status"] for each in world.vectors(1).values()} == {"ok"}
     with Ledger.open(world.folders[0] / "ledger.sqlite", read_only=True) as ledger:
         (account,) = ledger.list_accounts()
-        assert account.spent == Composition.create_empty().add(
-            world.plan.compute_event(account.key.unit)
-        )
+        assert account.spent == Composition().add(world.plan.compute_event(account.key.unit))
     own = world.plan.primary
     weaker = replace(
         own, mechanism=replace(own.mechanism, sensitivity=own.mechanism.sensitivity / 2)

@@ -55,9 +55,7 @@ def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path,
     world = wired.World(tmp_path, overrides=BOTH, **data)
     dataset, plan = world.services[0]._policy.get_dataset("ward"), world.plan
     job_limits.check_job(dataset, plan, releases=3, spent={})
-    spent = {
-        unit: Composition.create_empty().add(plan.compute_event(unit), 1) for unit in plan.units
-    }
+    spent = {unit: Composition().add(plan.compute_event(unit), 1) for unit in plan.units}
     job_limits.check_job(dataset, plan, releases=2, spent=spent)
     spent[Unit.PARTY] = spent[Unit.PARTY].add(plan.compute_event(Unit.PARTY), 1)
     with pytest.raises(Declined, match=r"at most ε = 3 of one job \(unit party\), got 3\.\d"):

@@ -1,6 +1,6 @@
 """Certificates: constants, and analysts who choose the next release by the answers so far.
 
-The adversaries are played out against `AccountLimits`, the test by which accounts admit releases,
+The adversaries are played out against `DatasetBudget`, the test by which accounts admit releases,
 and against an account that charges the lowest of all bounds, as accounts did before. δ is computed
 by
 dynamic programming over stopping rules, or exactly over all outcomes: no test draws noise.
@@ -18,7 +18,6 @@ from scipy.special import ndtr, ndtri
 from parley.privacy.accounting import account_certificates
 from parley.privacy.accounting.account_certificates import (
     AccountCertificate,
-    AccountLimits,
     compute_mu,
     compute_rho,
 )
@@ -38,14 +37,23 @@ from parley.privacy.accounting.privacy_events import (
     parse_event,
 )
 from parley.privacy.accounting.subsampled_gaussian import build_planned_steps
+from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu, find_largest
+from parley.privacy.ledger.budget import DatasetBudget
 
 DELTA = 1e-5
 MOST = 1.00002
 """Times the δ that is charged; the grid of the dynamic programme errs by less."""
 
-GAUSSIAN = AccountLimits(
-    certificate=AccountCertificate.GAUSSIAN, epsilon=1.0, delta=DELTA, reserved=0.0
+GAUSSIAN = DatasetBudget(
+    name="adult",
+    fingerprint="sha256:0c4a",
+    unit=Unit.RECORD,
+    neighbouring=Neighbouring.REPLACE_ONE,
+    certificate=AccountCertificate.GAUSSIAN,
+    epsilon=1.0,
+    delta=DELTA,
+    reserved_delta=0.0,
 )
 ZCDP = replace(GAUSSIAN, certificate=AccountCertificate.ZCDP)
 LOWEST = replace(GAUSSIAN, certificate=AccountCertificate.LOWEST_BOUND)
@@ -120,24 +128,22 @@ def test_a_release_of_which_only_rho_is_known_is_refused_by_a_gaussian_account()
 
 
 def test_approximations_are_paid_for_out_of_the_part_that_is_kept_for_them():
-    limits = replace(GAUSSIAN, reserved=DELTA / 100)
-    most = limits.reserved / (1 + math.e)
+    limits = replace(GAUSSIAN, reserved_delta=DELTA / 100)
+    most = limits.reserved_delta / (1 + math.e)
     event = Approximate(event=GaussianEvent(mu=0.01), delta=most * 0.49)
-    assert limits.can_admit(Composition.create_empty().add(event, 2))
-    assert not limits.can_admit(Composition.create_empty().add(event, 3))
+    assert limits.can_admit(Composition().add(event, 2))
+    assert not limits.can_admit(Composition().add(event, 3))
     assert not GAUSSIAN.can_admit(Composition.from_events([event]))
 
 
 def test_a_pure_account_pays_for_its_samplers_out_of_delta():
-    limits = AccountLimits(
-        certificate=AccountCertificate.PURE, epsilon=1.0, delta=1e-9, reserved=0.0
+    limits = replace(
+        GAUSSIAN, certificate=AccountCertificate.PURE, epsilon=1.0, delta=1e-9, reserved_delta=0.0
     )
     most = limits.delta / (1 + math.exp(0.4))  # by the largest of them
     event = Approximate(event=Pure(epsilon=0.4), delta=most * 0.49)
-    assert limits.can_admit(Composition.create_empty().add(event, 2))
-    assert not limits.can_admit(
-        Composition.create_empty().add(replace(event, delta=most * 0.51), 2)
-    )
+    assert limits.can_admit(Composition().add(event, 2))
+    assert not limits.can_admit(Composition().add(replace(event, delta=most * 0.51), 2))
     assert not replace(limits, delta=0.0).can_admit(Composition.from_events([event]))
 
 
@@ -145,24 +151,32 @@ def test_a_pure_account_pays_for_its_samplers_out_of_delta():
     "event", [Pure(epsilon=39.0), GaussianEvent(mu=5.5)], ids=["pure", "gaussian"]
 )
 def test_no_epsilon_is_admitted_at_which_the_samplers_would_take_more_than_is_kept(event):
-    limits = AccountLimits(
-        certificate=AccountCertificate.GAUSSIAN, epsilon=40.0, delta=DELTA, reserved=1e-7
+    limits = replace(
+        GAUSSIAN,
+        certificate=AccountCertificate.GAUSSIAN,
+        epsilon=40.0,
+        delta=DELTA,
+        reserved_delta=1e-7,
     )
     assert limits.compute_epsilon(Composition.from_events([event])) > 36
     assert limits.can_admit(Composition.from_events([event]))
     near = Approximate(event=event, delta=2.0**-72)
-    assert (1 + math.exp(36)) * near.delta > limits.reserved
+    assert (1 + math.exp(36)) * near.delta > limits.reserved_delta
     assert not limits.can_admit(Composition.from_events([near]))
 
 
 @pytest.mark.parametrize("certificate", ["pure", "gaussian", "zcdp", "plan"])
 def test_a_budget_is_overrun_by_rounding_only(certificate):
-    limits = AccountLimits(
-        certificate=AccountCertificate(certificate), epsilon=1.0, delta=DELTA, reserved=DELTA / 100
+    limits = replace(
+        GAUSSIAN,
+        certificate=AccountCertificate(certificate),
+        epsilon=1.0,
+        delta=DELTA,
+        reserved_delta=DELTA / 100,
     )
     assert limits.can_admit(Composition.from_events([Pure(epsilon=1.0 + 1e-10)]))
     assert not limits.can_admit(Composition.from_events([Pure(epsilon=1.0 + 1e-8)]))
-    assert not limits.can_admit(Composition.create_empty().add(Pure(epsilon=0.25 + 1e-8), 4))
+    assert not limits.can_admit(Composition().add(Pure(epsilon=0.25 + 1e-8), 4))
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
@@ -205,9 +219,7 @@ def stopping(limits, *, releases, claim=None):
         return found[2 * reach : 2 * reach + len(values)]
 
     def payoff(made):
-        spent = Composition.create_empty().add(
-            GaussianEvent(mu=mu / math.sqrt(releases) * (1 - 1e-12)), made
-        )
+        spent = Composition().add(GaussianEvent(mu=mu / math.sqrt(releases) * (1 - 1e-12)), made)
         if claim is not None:
             return np.maximum(0, -np.expm1(claim(spent) - loss))
         coin = find_largest(lambda p: limits.can_admit(spent.add(Pure(epsilon=p))), start=1e-9)
@@ -314,8 +326,8 @@ def least(holds, low=0.5, high=1.5):
 
 
 def test_who_chooses_a_job_of_sampled_steps_by_the_answers_gains_nothing():
-    limits = replace(GAUSSIAN, reserved=DELTA / 10)
-    mu = compute_gaussian_mu(1.0, limits.delta - limits.reserved)
+    limits = replace(GAUSSIAN, reserved_delta=DELTA / 10)
+    mu = compute_gaussian_mu(1.0, limits.delta - limits.reserved_delta)
     first = mu * math.sqrt(0.5)
     second = math.sqrt(mu**2 - first**2) * (1 - 1e-9)
     before = Composition.from_events([GaussianEvent(mu=first)])
@@ -359,14 +371,14 @@ def test_planned_steps_are_a_gaussian_but_for_their_delta(neighbouring, steps):
 
 
 def test_the_parts_of_delta_that_jobs_take_add_up_to_what_is_kept_for_them():
-    limits = replace(GAUSSIAN, epsilon=50.0, reserved=DELTA / 10)
-    spent = Composition.create_empty()
+    limits = replace(GAUSSIAN, epsilon=50.0, reserved_delta=DELTA / 10)
+    spent = Composition()
     for number in range(1, 30):
         part = limits.compute_next_delta(spent)
-        assert part == pytest.approx(limits.reserved / (number * (number + 1)), rel=1e-9)
+        assert part == pytest.approx(limits.reserved_delta / (number * (number + 1)), rel=1e-9)
         spent = spent.add(build_planned_steps(sampled(3.0), 10, part))
         assert limits.can_admit(spent)
-    assert limits.compute_used_delta(spent) <= limits.reserved
+    assert limits.compute_used_delta(spent) <= limits.reserved_delta
 
 
 # Random strategies, exactly
@@ -421,18 +433,19 @@ def exceeded(limits, rng, *, depth=5):
         return np.array([max(0.0, p - bound * q), max(0.0, q - bound * p)])
 
     bound = math.exp(limits.epsilon)
-    return float(play(Composition.create_empty(), 1.0, 1.0, 0).max())
+    return float(play(Composition(), 1.0, 1.0, 0).max())
 
 
 @pytest.mark.parametrize("certificate", ["gaussian", "zcdp", "pure"])
 @pytest.mark.parametrize("epsilon", [0.5, 1.0, 3.0])
 def test_no_random_strategy_exceeds_its_certificate(certificate, epsilon):
     delta = 0.0 if certificate == "pure" else 0.01
-    limits = AccountLimits(
+    limits = replace(
+        GAUSSIAN,
         certificate=AccountCertificate(certificate),
         epsilon=epsilon,
         delta=delta,
-        reserved=delta / 100,
+        reserved_delta=delta / 100,
     )
     for seed in range(40):
         found = exceeded(limits, np.random.default_rng(seed))
@@ -443,7 +456,7 @@ def test_no_random_strategy_exceeds_its_certificate(certificate, epsilon):
     "mutation",
     [
         ("_compute_pure_mu", lambda epsilon: epsilon / 2),
-        ("_sum_pure_epsilon", lambda _counts: 0.0),
+        ("sum_pure_epsilon", lambda _counts: 0.0),
         ("compute_gaussian_epsilon", lambda mu, delta: compute_gaussian_epsilon(0.5 * mu, delta)),
         ("compute_cks20_epsilon", lambda rho, _delta: rho),
         ("compute_rho", lambda event: compute_rho(event) / 4),
@@ -453,16 +466,20 @@ def test_no_random_strategy_exceeds_its_certificate(certificate, epsilon):
 )
 def test_a_rule_that_is_weakened_is_found_out(monkeypatch, mutation):
     monkeypatch.setattr(account_certificates, *mutation)
-    account_certificates._compute_epsilon.cache_clear()
+    account_certificates.compute_account_epsilon.cache_clear()
     try:
         found = [stopping(limits, releases=10) for limits in (GAUSSIAN, ZCDP)]
         for kind in ("pure", "gaussian", "zcdp"):
             delta = 0.0 if kind == "pure" else 0.01
-            limits = AccountLimits(
-                certificate=AccountCertificate(kind), epsilon=1.0, delta=delta, reserved=0.0
+            limits = replace(
+                GAUSSIAN,
+                certificate=AccountCertificate(kind),
+                epsilon=1.0,
+                delta=delta,
+                reserved_delta=0.0,
             )
             rngs = map(np.random.default_rng, range(12))
             found += [exceeded(limits, rng) / 0.01 for rng in rngs]
     finally:
-        account_certificates._compute_epsilon.cache_clear()
+        account_certificates.compute_account_epsilon.cache_clear()
     assert max(found) > 1.3

@@ -38,7 +38,7 @@ events = st.one_of(
 
 
 def composed(*releases: PrivacyEvent) -> Composition:
-    total = Composition.create_empty()
+    total = Composition()
     for event in releases:
         total = total.add(event)
     return total
@@ -111,7 +111,7 @@ def test_events_nested_too_deeply_are_refused():
 
 
 def test_gaussians_have_the_exact_curve_and_both_zcdp_conversions():
-    total = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
+    total = Composition().add(GaussianEvent(mu=0.05), count=100)
     expected = {
         "exact": compute_gaussian_epsilon(0.5, 1e-5),
         "cks20": compute_cks20_epsilon(0.125, 1e-5),
@@ -130,7 +130,7 @@ def test_discrete_gaussians_have_no_exact_curve():
 
 
 def test_pure_events_add_exactly():
-    total = Composition.create_empty().add(Pure(epsilon=0.1), count=10)
+    total = Composition().add(Pure(epsilon=0.1), count=10)
     assert total.compute_epsilons(0.0) == {"pure": 1.0}
     assert set(total.compute_epsilons(1e-5)) == {"pure", "cks20", "zcdp"}
     one_by_one = composed(*[Pure(epsilon=0.1)] * 10)
@@ -138,7 +138,7 @@ def test_pure_events_add_exactly():
 
 
 def test_mixtures_add_pure_epsilon_to_the_rest():
-    gaussians = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
+    gaussians = Composition().add(GaussianEvent(mu=0.05), count=100)
     mixed = gaussians.add(Pure(epsilon=0.5))
     values = mixed.compute_epsilons(1e-5)
     assert set(values) == {"mixed", "cks20", "zcdp"}
@@ -151,11 +151,9 @@ def test_mixtures_add_pure_epsilon_to_the_rest():
 
 
 def test_nothing_released_costs_nothing():
-    assert set(Composition.create_empty().compute_epsilons(0.0).values()) == {0.0}
-    assert Composition.create_empty().compute_lowest_epsilon(1e-5)[1] == 0.0
-    assert (
-        Composition.create_empty().add(GaussianEvent(mu=1.0), count=0) == Composition.create_empty()
-    )
+    assert set(Composition().compute_epsilons(0.0).values()) == {0.0}
+    assert Composition().compute_lowest_epsilon(1e-5)[1] == 0.0
+    assert Composition().add(GaussianEvent(mu=1.0), count=0) == Composition()
 
 
 def test_delta_zero_gives_no_epsilon_to_gaussians():
@@ -187,16 +185,14 @@ def test_sampler_distance_beyond_delta_leaves_no_claim():
 
 def test_many_pure_events_do_not_raise_what_the_others_samplers_cost():
     gaussian = Approximate(event=GaussianEvent(mu=0.02), delta=1e-23)
-    total = Composition.create_empty().add(Pure(epsilon=1.0), count=100).add(gaussian)
+    total = Composition().add(Pure(epsilon=1.0), count=100).add(gaussian)
     # (1 + e^100)·1e-23 is above any δ; (1 + e^1)·1e-23 is not.
     assert total.compute_lowest_epsilon(1e-6)[0] == "mixed"
     rest = compute_gaussian_epsilon(0.02, 1e-6 * (1 - 1e-9))
     assert total.compute_lowest_epsilon(1e-6)[1] == pytest.approx(100 + rest, rel=1e-9)
     # Nothing says that the distance is not that of the one event of 90.
     assert composed(Pure(epsilon=90.0), gaussian).compute_epsilons(1e-6) == {}
-    own = Composition.create_empty().add(
-        Approximate(event=Pure(epsilon=1.0), delta=1e-23), count=100
-    )
+    own = Composition().add(Approximate(event=Pure(epsilon=1.0), delta=1e-23), count=100)
     assert own.compute_lowest_epsilon(1e-12)[1] == 100.0
     assert own.compute_lowest_epsilon(1e-22) == ("none", math.inf)
     with pytest.raises(ValueError, match="one pure event within a distance"):
@@ -223,13 +219,13 @@ def test_a_distance_costs_its_own_part_s_epsilon_where_laws_are_worst():
 @pytest.mark.parametrize("count", [-1, 1.0, True, "1"])
 def test_bad_counts_are_refused(count):
     with pytest.raises(ValueError, match="Expected an integer count ≥ 0"):
-        Composition.create_empty().add(GaussianEvent(mu=1.0), count=count)
+        Composition().add(GaussianEvent(mu=1.0), count=count)
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan])
 def test_bad_deltas_are_refused(delta):
     with pytest.raises(ValueError, match="Expected 0 ≤ delta < 1"):
-        Composition.create_empty().compute_epsilons(delta)
+        Composition().compute_epsilons(delta)
 
 
 @settings(max_examples=60, deadline=None)
@@ -262,8 +258,8 @@ def test_records_are_lossless_through_json(releases):
 @settings(max_examples=40, deadline=None)
 @given(event=events, count=st.integers(0, 10**6))
 def test_count_is_repetition(event, count):
-    once = Composition.create_empty().add(event, count)
-    assert once == Composition.create_empty().add(event, count // 2).add(event, count - count // 2)
+    once = Composition().add(event, count)
+    assert once == Composition().add(event, count // 2).add(event, count - count // 2)
 
 
 @pytest.mark.parametrize(
@@ -287,7 +283,7 @@ def test_records_that_were_edited_are_refused(change):
 
 
 def test_totals_stay_exact_over_a_million_rounds():
-    total = Composition.create_empty().add(GaussianEvent(mu=1e-3), count=10**6)
+    total = Composition().add(GaussianEvent(mu=1e-3), count=10**6)
     assert total.rho == 0.5
     assert total.compute_epsilons(1e-5)["exact"] == compute_gaussian_epsilon(1.0, 1e-5)
 
@@ -304,7 +300,7 @@ def test_library_agrees_where_neighbours_agree():
     assert pld.compose(rounds).get_epsilon(1e-5) == pytest.approx(4.37718, abs=1e-4)
     assert rdp.compose(rounds).get_epsilon(1e-5) == pytest.approx(2.16572, abs=1e-4)
     # In our terms the first is μ = 1 (C = 1 and Δ = 2C, σ/C = 20), the second μ = ½ (Δ = 1).
-    doubled = Composition.create_empty().add(GaussianEvent(mu=0.1), count=100)
+    doubled = Composition().add(GaussianEvent(mu=0.1), count=100)
     assert doubled.compute_epsilons(1e-5)["exact"] == pytest.approx(4.37718, abs=5e-6)
-    single = Composition.create_empty().add(GaussianEvent(mu=0.05), count=100)
+    single = Composition().add(GaussianEvent(mu=0.05), count=100)
     assert single.compute_epsilons(1e-5)["cks20"] == pytest.approx(2.16572, abs=5e-6)

@@ -154,7 +154,7 @@ def release(count: int = 50, relation: str = REPLACE) -> PrivacyEvent:
 
 
 def test_steps_compose_in_a_composition_and_every_prefix_costs_less() -> None:
-    spent = Composition.create_empty()
+    spent = Composition()
     values = []
     for _ in range(4):
         spent = spent.add(release())
@@ -164,35 +164,32 @@ def test_steps_compose_in_a_composition_and_every_prefix_costs_less() -> None:
     assert all(before < after for before, after in pairwise(values))
     whole = compute_epsilons({steps(0.05, 4.0, REPLACE): 200}, delta=1e-5)
     assert values[-1] == pytest.approx(whole["pld"], rel=1e-6)
-    assert spent == Composition.create_empty().add(release(), count=4)
+    assert spent == Composition().add(release(), count=4)
 
 
 def test_a_composition_of_steps_gaussians_and_pure_releases_survives_json() -> None:
     spent = (
-        Composition.create_empty()
-        .add(GaussianEvent(mu=0.1))
-        .add(release(), count=3)
-        .add(Pure(epsilon=0.125))
+        Composition().add(GaussianEvent(mu=0.1)).add(release(), count=3).add(Pure(epsilon=0.125))
     )
     assert Composition.from_json(spent.to_json()) == spent
     event = release()
     assert parse_event(event.to_json()) == event
     values = spent.compute_epsilons(1e-5)
     assert values["pld"] < min(value for name, value in values.items() if name != "pld")
-    alone = Composition.create_empty().add(release(), count=3).compute_epsilons(1e-5)
+    alone = Composition().add(release(), count=3).compute_epsilons(1e-5)
     assert values["pld"] > alone["pld"]
     assert values["rdp"] > alone["rdp"]
 
 
 def test_a_discrete_gaussian_beside_steps_is_converted_by_rdp_alone() -> None:
-    mixed = Composition.create_empty().add(release()).add(Zcdp(rho=0.01))
+    mixed = Composition().add(release()).add(Zcdp(rho=0.01))
     assert "pld" not in mixed.compute_epsilons(1e-5)
     assert mixed.compute_lowest_epsilon(1e-5)[0] == "rdp"
 
 
 def test_two_neighbouring_relations_are_not_composed() -> None:
     with pytest.raises(ValueError, match="one neighbouring relation"):
-        Composition.create_empty().add(release()).add(release(relation=ADD))
+        Composition().add(release()).add(release(relation=ADD))
 
 
 def test_full_batches_are_charged_as_the_gaussians_they_are() -> None:

@@ -92,7 +92,7 @@ def test_what_is_found_adds_up_over_releases_and_members_as_each_law_does():
     # k²ρ beats k steps along the curve where ρ is all that is known, or less than ε²/2.
     known = Composition.from_events([Pure(epsilon=0.5, rho=0.03)])
     assert compute_attack_power(known, members=5) == compute_renyi_power(0.05, rho=0.03 * 25) < 0.5
-    assert compute_attack_power(Composition.create_empty()) == pytest.approx(0.05, abs=1e-9)
+    assert compute_attack_power(Composition()) == pytest.approx(0.05, abs=1e-9)
 
 
 @given(st.floats(0, 1), st.floats(0, 10), st.floats(0, 0.5))
@@ -168,7 +168,7 @@ def test_the_best_attack_on_steps_of_dp_sgd_finds_no_more_than_is_said():
     step = PoissonSampledGaussian(
         sampling_rate=rate, noise_multiplier=sigma, neighbouring="add-or-remove-one"
     )
-    said = compute_attack_power(Composition.create_empty().add(step, count=steps))
+    said = compute_attack_power(Composition().add(step, count=steps))
     assert attacked(sigma) <= said + 0.01 < attacked(sigma * 2 / 3)
 
 
@@ -189,7 +189,7 @@ def test_a_groups_delta_bounds_the_gaussians(members):
         lambda: compute_power(0.1, epsilon=math.inf),
         lambda: compute_power(math.nan, epsilon=1.0),
         lambda: compute_renyi_power(0.1, rho=-1.0),
-        lambda: compute_attack_power(Composition.create_empty(), members=0),
+        lambda: compute_attack_power(Composition(), members=0),
         lambda: compute_group_guarantee(0.1, 0.0, 0),
         lambda: compute_group_guarantee(0.1, 0.0, True),
     ],

@@ -41,7 +41,7 @@ BUDGET = {"epsilon": 0.5, "delta": 1e-5, "rounds": 100, "sensitivity": 1.0, "dim
 
 
 def spent(mechanism, rounds: int, delta: float) -> dict[str, float]:
-    return Composition.create_empty().add(mechanism.event(), rounds).compute_epsilons(delta)
+    return Composition().add(mechanism.event(), rounds).compute_epsilons(delta)
 
 
 @pytest.mark.parametrize("epsilon", SIGMAS)
@@ -110,7 +110,7 @@ def test_pure_laws_split_epsilon_exactly(law, epsilon, rounds):
     noise = calibrate(
         law=law, epsilon=epsilon, delta=0.0, rounds=rounds, sensitivity=1.0, dimension=5
     )
-    total = Composition.create_empty().add(noise.event(), rounds)
+    total = Composition().add(noise.event(), rounds)
     [(event, count)] = total.counts.items()
     assert Fraction(repr(event.epsilon)) * count <= Fraction(repr(epsilon))
     assert total.compute_epsilons(compute_stated_delta(law, 0.0))["pure"] <= epsilon

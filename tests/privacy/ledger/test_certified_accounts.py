@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from parley.commands.ledger import ledger_app
 from parley.privacy.accounting import account_certificates, subsampled_gaussian
-from parley.privacy.accounting.account_certificates import AccountCertificate, AccountLimits
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
     Approximate,
@@ -335,7 +335,7 @@ def test_a_ledger_of_before_continues_under_its_old_rule_and_says_what_that_hold
         assert ledger.verify() == []
         old = account(ledger)
         assert old.budget.certificate is AccountCertificate.LOWEST_BOUND
-        assert old.budget.certificate_text.startswith(
+        assert old.budget.certificate.description.startswith(
             "if kinds and sizes were not chosen by answers"
         )
         assert old.epsilon == old.spent.compute_lowest_epsilon(1e-5)[1]
@@ -385,9 +385,9 @@ def refunding(account, run_id, event, blocks=()):
         ("of_sampled_steps_is_charged", reservations, "_unplanned", lambda *_: ()),
         (
             "of_sampled_steps_is_charged",
-            AccountLimits,
+            DatasetBudget,
             "compute_next_delta",
-            lambda own, _: own.reserved,
+            lambda own, _: own.reserved_delta,
         ),
         ("of_sampled_steps_is_charged", account_certificates, "get_planned_delta", lambda _: 0.0),
         # Other runs give back the rounds that they did not make.
@@ -409,11 +409,11 @@ def test_a_rule_of_the_ledger_that_is_weakened_is_found_out(
 ):
     (found,) = (f for key, f in globals().items() if key.startswith("test_") and test in key)
     monkeypatch.setattr(rule, name, weakened)
-    account_certificates._compute_epsilon.cache_clear()
+    account_certificates.compute_account_epsilon.cache_clear()
     try:
         found(path)
     except (Exception, pytest.fail.Exception):
         return
     finally:
-        account_certificates._compute_epsilon.cache_clear()
+        account_certificates.compute_account_epsilon.cache_clear()
     pytest.fail(f"{found.__name__} passes without {name}")

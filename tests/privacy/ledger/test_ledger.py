@@ -33,13 +33,9 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
     reservation = ledger.reserve((an_entry(),))[0]
     assert not reservation.resumed
     assert reservation.state is EntryState.RESERVED
-    assert (
-        reservation.spent
-        == ledger.get_spent("adult", Unit.RECORD)
-        == Composition.create_empty().add(TENTH)
-    )
+    assert reservation.spent == ledger.get_spent("adult", Unit.RECORD) == Composition().add(TENTH)
     ledger.commit((reservation.id,), outcome={"survivors": 5})
-    assert ledger.get_spent("adult", Unit.RECORD) == Composition.create_empty().add(TENTH)
+    assert ledger.get_spent("adult", Unit.RECORD) == Composition().add(TENTH)
     assert ledger.get_remaining("adult", Unit.RECORD) == pytest.approx(0.9)
     (held,) = ledger.list_entries()
     assert held.entry == an_entry()
@@ -54,7 +50,7 @@ def test_ten_tenths_fit_a_budget_of_one_exactly_and_an_eleventh_is_refused(ledge
     with pytest.raises(BudgetExceeded) as refusal:
         ledger.reserve((an_entry(11),))
     assert refusal.value.requested == TENTH
-    assert refusal.value.spent == Composition.create_empty().add(TENTH, 10)
+    assert refusal.value.spent == Composition().add(TENTH, 10)
     assert refusal.value.left == 0
     assert refusal.value.budget == ADULT
     for part in ("'adult'", "ε = 1,", "unit record", "replace-one", "ε = 1.1", "0 left"):
@@ -211,7 +207,7 @@ class AgainstAModel(RuleBasedStateMachine):
         self.ledger.close()
 
     def spent(self, dataset: str) -> Composition:
-        total = Composition.create_empty()
+        total = Composition()
         for entry, _, _ in self.live.values():
             if entry.dataset == dataset:
                 total = total.add(entry.event)

@@ -45,7 +45,7 @@ def test_as_printed_charges_the_truth():
     assert event.epsilon == pytest.approx(5.09902, rel=2e-6)
     assert event.epsilon**2 >= 104 * 0.25
     assert float(event.exact_rho) == 0.125
-    total = Composition.create_empty().add(event)
+    total = Composition().add(event)
     assert total.compute_lowest_epsilon(1e-5) == ("cks20", pytest.approx(2.16572, rel=3e-6))
     assert total.compute_lowest_epsilon(0.0)[1] == event.epsilon
 
@@ -126,7 +126,7 @@ def test_a_party_is_hidden_by_the_known_noise_without_amplification():
     )  # fmt: skip
     assert found.scale / GRID == pytest.approx(39.87625, abs=1e-4)
     own = noise(found.scale / GRID, rate=1.0, steps=10, relation="replace-one")
-    ten = Composition.create_empty().add(own.event(), count=10)
+    ten = Composition().add(own.event(), count=10)
     assert 1.999 < ten.compute_lowest_epsilon(1e-5)[1] <= 2.0 * (1 + 1e-9)
 
 

@@ -22,7 +22,7 @@ from parley.server.records.round_line import RoundAccount
 
 def by_round(plan, *, rounds):
     event = plan.compute_event(plan.primary.unit)
-    spent = (Composition.create_empty().add(event, count=count) for count in range(1, rounds + 1))
+    spent = (Composition().add(event, count=count) for count in range(1, rounds + 1))
     return [RoundAccount.from_composition(each, plan.primary.delta) for each in spent]
 
 

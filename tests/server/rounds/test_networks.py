@@ -1,7 +1,5 @@
 """Networks and files of their own at real parties."""
 
-import math
-
 import numpy as np
 import pytest
 from plans import planned
@@ -62,7 +60,7 @@ def test_real_parties_tell_the_clipped_fraction_that_their_own_steps_give(tmp_pa
         PartySession(
             block=experiment.block.take(np.array([party])),
             algorithm=algorithm,
-            rules=RefusalRules(budgets={Unit.RECORD: (math.inf, 1e-5)}),
+            rules=RefusalRules(units=frozenset({Unit.RECORD})),
             randomness=Randomness.from_seed(5, party=party),
         )
         .answer(plan, start)

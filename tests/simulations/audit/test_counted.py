@@ -89,7 +89,7 @@ def test_worlds_of_queries_differ_by_one_record_and_add_up_to_what_a_session_s_p
     session = PartySession(
         block=worlds.inside,
         algorithm=each.algorithm,
-        rules=RefusalRules(budgets={}),
+        rules=RefusalRules(units=frozenset()),
         randomness=randomness,
     )
     given = sum_parties(

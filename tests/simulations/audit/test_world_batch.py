@@ -57,7 +57,7 @@ def given(*overrides, seed=5, **shape):
 
 def one_world(each, worlds, randomness):
     """The releases of one world, as `server.rounds.round_loop` makes them."""
-    policy = RefusalRules(budgets={each.unit: (np.inf, 0.5)}, neighbouring=frozenset(Neighbouring))
+    policy = RefusalRules(units=frozenset({each.unit}), neighbouring=frozenset(Neighbouring))
     session = PartySession(
         block=worlds.inside, algorithm=each.algorithm, rules=policy, randomness=randomness
     )
