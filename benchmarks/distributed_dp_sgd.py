@@ -45,8 +45,6 @@ from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
 from parley.secure_agg.in_process import MaskedSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import build_stages
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast_engine import simulate
@@ -130,13 +128,7 @@ def step_of(data: str, parties: int, point: str, *, dealing: bool) -> Callable[[
         "model.pca=public", "privacy.dataset-epsilon=1e9",
     )  # fmt: skip
     world = load_experiment(job)
-    stage = build_stages(
-        job,
-        algorithm=build_algorithm(job, world.model, world.federation),
-        federation=world.federation,
-        features=world.block.features.shape[1],
-        components=world.components,
-    )[-1]
+    stage = world.plan_inputs.build(job)[1][-1]
     algorithm, plan, noise = stage.algorithm({}), stage.plan, Randomness.from_entropy()
     cohort = BlockCohort(
         session=PartySession(

@@ -75,8 +75,7 @@ def _compute_window_tails(parties: int, half: int, corrupt: int) -> NDArray[np.f
     ways = np.array([float(math.comb(half, a)) for a in range(half + 1)])
     places = np.arange(half + 1)
     joint = ways[:, None] * ways[None, :] * np.array(share)[places[:, None] + places[None, :]]
-    tails: NDArray[np.float64] = joint[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1].diagonal()
-    return tails
+    return joint[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1].diagonal()
 
 
 @lru_cache(maxsize=256)

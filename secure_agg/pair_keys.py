@@ -211,8 +211,7 @@ class CachedPairKeyComputer(PairKeyComputer):
         """Return the result as `PairKeyComputer` does, computed once."""
         if (make, asked) not in self._cached:
             self._cached[make, asked] = make(*asked)
-        made: _Made = self._cached[make, asked]
-        return made
+        return self._cached[make, asked]
 
     def compute_for_edge(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
         """Return the secret as `PairKeyComputer` does; store it for one end, forget it with the

@@ -52,15 +52,13 @@ def _compute_weights(points: NDArray[np.int64], targets: NDArray[np.int64]) -> _
     np.fill_diagonal(gaps, 1)
     below = _LOG[gaps].sum(axis=1)
     ahead = _LOG[targets[:, None] ^ points[None, :]]
-    weights: _Bytes = _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
-    return weights
+    return _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
 
 
 def _apply(weights: NDArray[np.integer], values: _Bytes) -> _Bytes:
     """Multiply `[a, n]` by `[n, bytes]` over GF(256)."""
     index = (weights.astype(np.intp) << 8)[:, :, None] + values[None, :, :]
-    result: _Bytes = np.bitwise_xor.reduce(_PRODUCTS[index], axis=1)
-    return result
+    return np.bitwise_xor.reduce(_PRODUCTS[index], axis=1)
 
 
 @lru_cache(maxsize=64)

@@ -198,11 +198,10 @@ def connect_real_parties(
         deployment = load_deployment(home / "deployment.toml")
     names = [each.name for each in deployment.parties]
     corrupt, least = _resolve_bounds(settings, len(names))
-    there = ConnectedParties.find(
-        transport,
-        deployment,
-        PartyStates(folder.path / "parties.json", names),
-        run_id=folder.run_id,
+    there = ConnectedParties(
+        transport=transport,
+        deployment=deployment,
+        party_states=PartyStates(folder.path / "parties.json", names),
         data_head={
             "dataset": settings.dataset,
             "label": RAW_COLUMNS,
@@ -210,9 +209,11 @@ def connect_real_parties(
             "features": {},
             "blocks": [],
         },
-        sizes=not build_counting(settings).is_size_private(Neighbouring(settings.neighbouring)),
         needed=compute_min_present(len(names), survivors=least, corrupt=corrupt),
         timeout_s=_ARRIVAL_TIMEOUT_S,
+    ).find(
+        run_id=folder.run_id,
+        sizes=not build_counting(settings).is_size_private(Neighbouring(settings.neighbouring)),
     )
     if there.first.schema != schema.digest:
         raise QueryError(

@@ -38,7 +38,7 @@ from parley.server.planning.budget_check import JobUnaffordable, build_budgets
 from parley.server.planning.components_release import load_public_components
 from parley.server.planning.job_planner import build_model
 from parley.server.planning.noise_scale import calibrate_mechanism
-from parley.server.planning.run_stages import EVALUATION, RunStage, get_rounds_stage
+from parley.server.planning.run_stages import EVALUATION, PlanInputs, RunStage, get_rounds_stage
 from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.clipped_fraction import compute_fraction_deviation
 from parley.server.records.data_budgets import load_ledger_outlook
@@ -169,7 +169,8 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
     # A plan needs the parameters' number: they are counted on the CPU wherever they are trained.
     on_cpu = job.model_copy(update={"run": job.run.model_copy(update={"device": "cpu"})})
     model = build_model(on_cpu, features=features, classes=shape.classes)
-    algorithm, stages = plan_stages(job, model, federation=federation, features=features)
+    inputs = PlanInputs(model=model, federation=federation, features=features)
+    algorithm, stages = plan_stages(job, inputs)
     planned = _Planned(
         job=job,
         algorithm=algorithm,
@@ -181,7 +182,7 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
     if job.model.components_file:
         load_public_components(job, features=features)  # refused here if they do not fit
     check_sum(job, release)
-    refusal = _find_refusal(planned, model, features)
+    refusal = _find_refusal(planned, inputs)
     facts = {
         "algorithm": get_public_name(job.algorithm.kind),
         "algorithm_title": get_algorithm_spec(job.algorithm.kind).title,
@@ -215,12 +216,12 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
     return Plan.model_validate(facts | rest | more(planned))
 
 
-def _find_refusal(planned: _Planned, model: Any, features: int) -> str | None:
+def _find_refusal(planned: _Planned, inputs: PlanInputs) -> str | None:
     """Return why a run would refuse the job for what it costs; None if it would not."""
     job, stages = planned.job, planned.stages
     budgets = build_budgets(job, planned.release, "planned")
     try:
-        check_cost(job, stages, budgets, model, federation=planned.federation, features=features)
+        check_cost(job, stages, budgets, inputs)
     except JobUnaffordable as error:
         return str(error)
     return None

@@ -107,8 +107,7 @@ class CountTree:
 
 def _sum_children(level: NDArray[Number], width: int, branching: int) -> NDArray[Number]:
     """Return `[width]` sums of `branching` neighbours each; the last sums the rest."""
-    sums: NDArray[Number] = np.add.reduceat(level, np.arange(width) * branching)
-    return sums
+    return np.add.reduceat(level, np.arange(width) * branching)
 
 
 def fit_monotone(cumulative: ArrayLike) -> NDArray[np.float64]:

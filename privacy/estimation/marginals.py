@@ -106,14 +106,12 @@ class TableOverlaps:
     def compute_variances(self, cells: Numbers) -> Numbers:
         """Return `[T]` the variance of a consistent cell; all cells of a table have the same."""
         shared = self._parts * self._shares / self.compute_precisions(cells)[:, None]
-        found: Numbers = self._alone / cells + shared.sum(axis=0)
-        return found
+        return self._alone / cells + shared.sum(axis=0)
 
     def compute_gains(self, cells: Numbers, wanted: Numbers) -> Numbers:
         """Return `[T]` −∂/∂ ln cells of Σ wanted·variance: the gain by each table's precision."""
         lost = (self._parts * self._shares) @ wanted / self.compute_precisions(cells) ** 2
-        found: Numbers = wanted * self._alone / cells + cells * (lost @ self._shares)
-        return found
+        return wanted * self._alone / cells + cells * (lost @ self._shares)
 
     def make_consistent(
         self, tables: Sequence[Numbers], cells: Numbers, *, total: float | None = None
@@ -177,5 +175,4 @@ def project_onto_simplex(values: ArrayLike, *, total: float) -> NDArray[np.float
     excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
     # The largest entry stays positive for every rounding of the total.
     theta = excess[max(int((falling > excess).sum()) - 1, 0)]
-    nearest: NDArray[np.float64] = np.maximum(given - theta, 0)
-    return nearest
+    return np.maximum(given - theta, 0)

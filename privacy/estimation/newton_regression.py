@@ -110,8 +110,7 @@ class NewtonSums:
 
 
 def _compute_diagonal(outer: Numbers, inner: Numbers) -> Numbers:
-    found: Numbers = np.einsum("ij,jk,ik->i", outer, inner, outer)
-    return found
+    return np.einsum("ij,jk,ik->i", outer, inner, outer)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,8 +150,7 @@ class SearchPoint:
     @property
     def centre(self) -> Numbers:
         """`[K, p]` centre in each interval."""
-        found: Numbers = self.centres[0] + self.midpoints[:, None] * self.centres[1]
-        return found
+        return self.centres[0] + self.midpoints[:, None] * self.centres[1]
 
 
 def compute_midpoints(intervals: int) -> Numbers:

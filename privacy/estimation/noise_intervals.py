@@ -101,8 +101,7 @@ def build_laplace_tail(numerator: float, denominator: float) -> RatioTail:
         with np.errstate(over="ignore"):  # e^−∞ is 0
             rest = ratio * ratio * np.exp(-c / ratio)
         apart = np.where(near, 1.0, 1 - ratio * ratio)
-        found: Numbers = np.where(near, (1 + c / 2) * np.exp(-c), (np.exp(-c) - rest) / apart)
-        return found
+        return np.where(near, (1 + c / 2) * np.exp(-c), (np.exp(-c) - rest) / apart)
 
     return tail
 
@@ -147,8 +146,7 @@ def compute_ratio_interval(
             half = (low + high) / 2
             inside = explained(middle + side * half)
             low, high = np.where(inside, half, low), np.where(inside, high, half)
-        found: Numbers = np.where(some, middle + side * high, np.nan)
-        return found
+        return np.where(some, middle + side * high, np.nan)
 
     return end(-1.0), end(1.0)
 
@@ -242,8 +240,7 @@ class CellNoise:
         squares = np.square(parts)
         peak = np.sqrt(np.square(squares).sum(axis=-1)) / np.maximum(deviation**2, 1e-300)
         rounded = self.rounding / self.deviation * np.abs(parts).sum(axis=-1)
-        half_widths: Numbers = self.compute_deviations_within(peak, level) * deviation + rounded
-        return half_widths
+        return self.compute_deviations_within(peak, level) * deviation + rounded
 
     def compute_deviations_within(self, peak: Numbers, level: float = 0.95) -> Numbers:
         """Return how many standard deviations bound a sum of noises with this level.
@@ -309,12 +306,11 @@ def compute_mixed_tail(t: Numbers, scale: Numbers, deviation: Numbers) -> Number
     near = np.exp(-np.square(far) / 2) / 2
     below = near * erfcx(np.maximum(ratio - far, 0) * math.sqrt(0.5))
     above = np.exp(np.minimum(ratio * (ratio / 2 - far), 0)) * ndtr(far - ratio)
-    found: Numbers = (
+    return (
         2 * ndtr(-far)
         + np.where(far > ratio, above, below)
         - near * erfcx((ratio + far) * math.sqrt(0.5))
     )
-    return found
 
 
 _PEAKS = np.linspace(0, 1, 65)
@@ -335,13 +331,11 @@ def _compute_laplace_quantiles(alpha: float) -> Numbers:
         middle = (low + high) / 2
         beyond = compute_mixed_tail(middle, scale, rest) > alpha
         low, high = np.where(beyond, middle, low), np.where(beyond, high, middle)
-    found: Numbers = high * (1 + _MATCHED * _PEAKS * (1 - _PEAKS))
-    return found
+    return high * (1 + _MATCHED * _PEAKS * (1 - _PEAKS))
 
 
 def _compute_laplace_mixed(peak: Numbers, alpha: float) -> Numbers:
-    found: Numbers = np.interp(peak, _PEAKS, _compute_laplace_quantiles(alpha))
-    return found
+    return np.interp(peak, _PEAKS, _compute_laplace_quantiles(alpha))
 
 
 def _compute_gaussian_half(sigma: float, alpha: float) -> float:

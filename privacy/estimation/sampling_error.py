@@ -31,21 +31,18 @@ def estimate_count_deviation(counts: Numbers, records: int | None) -> Numbers:
     if records is None:
         return np.sqrt(known)
     known = np.minimum(known, max(records - 1.0, 1.0))
-    found: Numbers = np.sqrt(known * np.maximum(1 - known / records, 0.0))
-    return found
+    return np.sqrt(known * np.maximum(1 - known / records, 0.0))
 
 
 def estimate_sum_deviation(sums: Numbers, low: float, high: float, records: int) -> Numbers:
     """Return √(N(high − m)(m − low)), m = sum/N, for sums over N values in [low, high]."""
     mean = np.clip(sums / records, low, high)
-    found: Numbers = np.sqrt(records * (high - mean) * (mean - low))
-    return found
+    return np.sqrt(records * (high - mean) * (mean - low))
 
 
 def estimate_mean_deviation(means: Numbers, counts: Numbers) -> Numbers:
     """Return the deviation √((1 − m²)/n) of means of n values in [−1, 1]."""
-    found: Numbers = np.sqrt((1 - np.clip(means, -1, 1) ** 2) / np.maximum(counts, 1.0))
-    return found
+    return np.sqrt((1 - np.clip(means, -1, 1) ** 2) / np.maximum(counts, 1.0))
 
 
 def estimate_variance_deviation(variances: Numbers, means: Numbers, counts: Numbers) -> Numbers:
@@ -56,11 +53,9 @@ def estimate_variance_deviation(variances: Numbers, means: Numbers, counts: Numb
     """
     most = (1 + np.abs(np.clip(means, -1, 1))) ** 2
     known = np.clip(variances, 0, most)
-    found: Numbers = np.sqrt(known * (most - known) / np.maximum(counts, 1.0))
-    return found
+    return np.sqrt(known * (most - known) / np.maximum(counts, 1.0))
 
 
 def estimate_rank_deviation(records: float, shares: Numbers) -> Numbers:
     """Return √(nq(1 − q)) for the number of n records below a population's q-quantile."""
-    found: Numbers = np.sqrt(max(records, 0.0) * shares * (1 - shares))
-    return found
+    return np.sqrt(max(records, 0.0) * shares * (1 - shares))

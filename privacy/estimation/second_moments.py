@@ -62,8 +62,7 @@ class CorrelationEstimate:
     @property
     def noise(self) -> Numbers:
         """`[p, p]` standard deviations of the noise."""
-        found: Numbers = np.linalg.norm(self.noise_shifts, axis=2)
-        return found
+        return np.linalg.norm(self.noise_shifts, axis=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +140,7 @@ class NoisySecondMoments:
     @property
     def mean(self) -> Numbers:
         """`[q]` means; NaN if N is within its noise."""
-        found: Numbers = self.matrix[0] / (self.count if self._counted else np.nan)
-        return found
+        return self.matrix[0] / (self.count if self._counted else np.nan)
 
     def _compute_noise_shifts(self, vectors: Numbers) -> Numbers:
         """Return `[k, q, d]` the change of M v by one deviation of each entry, for v `[k, q]`."""
@@ -178,8 +176,7 @@ class NoisySecondMoments:
     @property
     def spread(self) -> Numbers:
         """`[p]` standard deviations of all coordinates except the first; NaN within the noise."""
-        found: Numbers = 1 / (np.diagonal(self._centred[0], 1) * np.sqrt(max(self.count, 1.0)))
-        return found
+        return 1 / (np.diagonal(self._centred[0], 1) * np.sqrt(max(self.count, 1.0)))
 
     def estimate_correlations(self) -> CorrelationEstimate:
         """Estimate the correlation of every two coordinates."""

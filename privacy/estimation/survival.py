@@ -80,8 +80,7 @@ class LifeTable:
         """`[G, 2K + 1]` counts that add up to the total if it is public."""
         if self.total is None:
             return self.cells
-        found: Numbers = self.cells + (self.total - self.cells.sum()) / self.cells.size
-        return found
+        return self.cells + (self.total - self.cells.sum()) / self.cells.size
 
     @property
     def events(self) -> Numbers:
@@ -103,8 +102,7 @@ class LifeTable:
     @property
     def at_risk(self) -> Numbers:
         """`[G, K]` numbers at risk at the start of each interval."""
-        found: Numbers = self.counts @ self._risk.T
-        return found
+        return self.counts @ self._risk.T
 
     def compute_deviation(self, gradient: Numbers, axes: int = 1) -> Numbers:
         """Return a value's deviation by noise of deviation 1; its gradient is in the last axes."""
@@ -112,8 +110,7 @@ class LifeTable:
         squares = np.square(gradient).sum(axis=over)
         if self.total is not None:
             squares = squares - np.square(gradient.sum(axis=over)) / self.cells.size
-        found: Numbers = np.sqrt(np.maximum(squares, 0.0))
-        return found
+        return np.sqrt(np.maximum(squares, 0.0))
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:

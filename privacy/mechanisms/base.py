@@ -123,8 +123,7 @@ class Mechanism(ABC):
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """Draw `[d]` one noise vector."""
-        alone: NDArray[np.int64] = self.draw_many(1, stream)[0]
-        return alone
+        return self.draw_many(1, stream)[0]
 
     @abstractmethod
     def describe(self) -> str:

@@ -129,8 +129,7 @@ def round_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
 
 def sum_rows(rows: Rows, length: int) -> NDArray[np.int64]:
     """Return `[d]` the sum of integer rows `[n, d]`, none longer than `length`."""
-    total: NDArray[np.int64] = sum_outer(np.ones((len(rows), 1)), rows, length)[0]
-    return total
+    return sum_outer(np.ones((len(rows), 1)), rows, length)[0]
 
 
 def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
@@ -150,8 +149,7 @@ def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
     if len(own) == 1:
         return (slopes.swapaxes(-1, -2) @ rows).astype(np.int64)
     sums = ((slopes[at].swapaxes(-1, -2) @ rows[at]).astype(np.int64) for at in own)
-    total: NDArray[np.int64] = functools.reduce(operator.iadd, sums)
-    return total
+    return functools.reduce(operator.iadd, sums)
 
 
 def sum_fine_outer(rows: Rows) -> NDArray[np.object_]:

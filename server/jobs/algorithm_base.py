@@ -15,7 +15,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.section_base import JobError, JobSection, check_unchanged
+from parley.server.jobs.section_base import JobSection, check_unchanged
 from parley.server.jobs.section_registry import list_model_kinds
 
 if TYPE_CHECKING:
@@ -97,9 +97,7 @@ class AlgorithmSection(JobSection):
         """
         return AutoChoices()
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the job's algorithm; raises JobError, CalibrationError."""
         raise NotImplementedError
 
@@ -133,10 +131,3 @@ def check_private_sizes(job: Job) -> None:
         )
     # A weight would reveal the party's number of records.
     check_unchanged(job, "parties", ("weights",), "privacy.neighbouring = 'replace-one'")
-
-
-def require_federation(federation: Federation | None, kind: str) -> Federation:
-    """Return the federation; raise JobError if the algorithm needs sizes that are not known yet."""
-    if federation is None:
-        raise JobError(f"Expected the parties' sizes with {kind}, got none.")
-    return federation

@@ -112,9 +112,7 @@ class FlowerSection(AlgorithmSection):
         if job.run.engine == "ray":
             raise ValueError("Expected run.engine = 'fast' or 'processes' with flower, got 'ray'.")
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the algorithm. This runs the app's file, and its function of initial arrays."""
         settings = job.dp_sgd
         with translate_errors(FlowerAppError, JobError):

@@ -16,7 +16,6 @@ from parley.server.jobs.algorithm_base import (
     AutoChoices,
     UnusedKeys,
     check_private_sizes,
-    require_federation,
 )
 from parley.server.jobs.auto_settings import apply_rule, has_level
 from parley.server.jobs.federation_facts import Federation
@@ -58,14 +57,12 @@ class GradientPerturbationSection(LinearModelSection):
         """Choose steps and features by the rule (`parley.server.jobs.auto_settings`)."""
         return apply_rule(job, self, parties, classes)
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build noisy gradient steps."""
         level = replace_auto(self.level_rounds, 0)
         columns = 0
         if level and not job.model.has_intercept:
-            columns = require_federation(parties, self.kind).columns
+            columns = parties.columns
             if not columns:
                 raise JobError(
                     "Expected algorithm.level-rounds = 0 for rows without a schema, got more."

@@ -32,7 +32,6 @@ from parley.server.jobs.algorithm_base import (
     PlanDetail,
     UnusedKeys,
     check_private_sizes,
-    require_federation,
 )
 from parley.server.jobs.auto_dp_sgd import choose_dp_sgd_settings
 from parley.server.jobs.dp_sgd_section import DpSgdSection
@@ -147,16 +146,13 @@ class FederatedAveragingSection(_NetworkSection):
     unused_keys: ClassVar[UnusedKeys] = {"dp_sgd": ("pad_batches",)}
     unused_needs: ClassVar[str] = "algorithm.kind = 'distributed-dp-sgd'"
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the algorithm with calibrated noise; raises JobError also if the noise is too large
         to draw.
         """
         from parley.client.algorithms import federated_averaging as fedavg  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
         from parley.client.dp_sgd.local_training import compute_largest_noise  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
-        parties = require_federation(parties, self.kind)
         if model.draws_per_record:
             raise JobError(
                 "Expected algorithm.kind = 'distributed-dp-sgd' with a model whose loss draws "
@@ -208,13 +204,10 @@ class DistributedDpSgdSection(_NetworkSection):
         "parties": ("weights",),
     }
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the algorithm; the plan holds the noise on its sums."""
         from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD as Distributed  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
-        parties = require_federation(parties, self.kind)
         units, private = job.privacy.units, job.privacy.has_private_sizes
         training = self._build_training(job, model, parties, one_coin=False)
         records = parties.min_records if private else parties.max_records

@@ -48,9 +48,7 @@ class OutputPerturbationSection(LinearModelSection):
                 "ball ‖θ‖ ≤ radius. Use gradient-perturbation."
             )
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the average of certified optima."""
         return Optima(**self._build_optimum_settings(job, model))
 
@@ -69,9 +67,7 @@ class PathakSection(OutputPerturbationSection):
 
     laws: ClassVar[tuple[str, ...]] = ("l2-laplace", "laplace-l1", "laplace-as-printed")
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the average of certified optima with more noise."""
         return PathakAveraging(**self._build_optimum_settings(job, model))
 
@@ -95,9 +91,7 @@ class ObjectivePerturbationSection(OutputPerturbationSection):
         check_unchanged(job, "model", ("class_weights",), others)  # it is proved for |ℓ′| ≤ 1
         check_unchanged(job, "parties", ("weights",), others)
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the average of certified optima of perturbed objectives."""
         inside = job.privacy.epsilon * (1 - compute_output_share(self.relative_tolerance))
         return ObjectivePerturbationOfParties(

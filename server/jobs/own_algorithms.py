@@ -40,9 +40,7 @@ class OwnAlgorithmSection(AlgorithmSection):
 
     rounds: int = Field(10, ge=1, le=1_000_000, description=ROUNDS_DESCRIPTION)
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the algorithm from the class that the job names. This runs that class's code."""
         with translate_errors(OwnAlgorithmError, JobError):
             build = get_algorithm_spec(self.kind).build

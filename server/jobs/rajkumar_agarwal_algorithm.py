@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.rajkumar_agarwal import RajkumarAgarwal as TiltedSteps
 from parley.privacy.mechanisms.objective_noise import compute_objective_noise
-from parley.server.jobs.algorithm_base import AutoChoices, require_federation
+from parley.server.jobs.algorithm_base import AutoChoices
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.gradient_algorithms import GradientPerturbationSection
 from parley.server.jobs.linear_algorithms import LinearModelSection
@@ -26,11 +26,9 @@ class RajkumarAgarwalSection(GradientPerturbationSection):
         """Return the defaults; its noise is calibrated to one round and added in every round."""
         return LinearModelSection.resolve_auto(self, job, parties, classes)
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build noisy gradient steps on a tilted objective."""
-        records = require_federation(parties, self.kind).total_records
+        records = parties.total_records
         noise = compute_objective_noise(
             epsilon=job.privacy.epsilon,
             records=records,

@@ -76,11 +76,9 @@ class _OneSumSection(AlgorithmSection):
         if not job.privacy.delta:
             raise ValueError(f"Expected privacy.delta > 0 with {self.kind}, got 0.")
 
-    def build_algorithm(
-        self, job: Job, model: Any, parties: Federation | None
-    ) -> FederatedAlgorithm:
+    def build_algorithm(self, job: Job, model: Any, parties: Federation) -> FederatedAlgorithm:
         """Build the sum for the parties' schema; raises JobError."""
-        if parties is None or not parties.schema:
+        if not parties.schema:
             raise JobError(
                 f"Expected the parties' schema with {self.kind}, got none: it determines which "
                 "values are summed. Set data.schema to a copy of it at the server."

@@ -9,7 +9,7 @@ post-processing of the release, are part of the run's state.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,8 +80,7 @@ def load_public_components(job: Job, *, features: int) -> NDArray[np.float64] | 
     return np.asarray(components, dtype=np.float64)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComponentsRelease:
+class ComponentsRelease(NamedTuple):
     """Release 0, of the second moments."""
 
     moments: SecondMoments
@@ -90,15 +89,13 @@ class ComponentsRelease:
 
 def plan_components_release(
     job: Job, *, features: int, federation: Federation, run_id: str = "plan"
-) -> ComponentsRelease | None:
-    """Return the release ahead of the first round; None if the job has none. Raises RingTooSmall.
+) -> ComponentsRelease:
+    """Return the release ahead of the first round of a job with one. Raises RingTooSmall.
 
     Args:
         features: p, of the rows before they are projected.
     """
     mu = compute_components_mu(job)
-    if not mu:
-        return None
     relation = Neighbouring(job.privacy.neighbouring)
     private = relation is Neighbouring.ADD_OR_REMOVE_ONE
     moments = SecondMoments(

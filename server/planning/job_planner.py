@@ -27,9 +27,7 @@ def build_model(job: Job, *, features: int, classes: int) -> Any:
     return job.algorithm.build_model(job, features, classes)
 
 
-def build_algorithm(
-    job: Job, model: Any, federation: Federation | None = None
-) -> FederatedAlgorithm:
+def build_algorithm(job: Job, model: Any, federation: Federation) -> FederatedAlgorithm:
     """Build the job's algorithm for a model of known dimension (a linear model, or a network)."""
     return job.algorithm.build_algorithm(job, model, federation)
 

@@ -29,7 +29,12 @@ from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import build_held_out_counts, plan_evaluation, plan_release
+from parley.server.planning.job_planner import (
+    build_algorithm,
+    build_held_out_counts,
+    plan_evaluation,
+    plan_release,
+)
 
 _COMPONENTS = "parley.server.planning.components_release"
 """Imported only for a model on private components."""
@@ -84,78 +89,97 @@ def _find_draft_assumption(schema: str) -> str:
     return Schema.from_toml(schema).assumption if schema else ""
 
 
-def build_stages(
-    job: Job,
-    *,
-    algorithm: FederatedAlgorithm,
-    federation: Federation,
-    features: int,
-    components: NDArray[np.float64] | None = None,
-    run_id: str = "plan",
-) -> tuple[RunStage, ...]:
-    """Return all that a job releases, in order; the stage without a name is its rounds.
+Planned = tuple[FederatedAlgorithm, tuple[RunStage, ...]]
+"""The algorithm of a job, and its stages."""
 
-    Args:
+
+@dataclass(frozen=True, kw_only=True)
+class PlanInputs:
+    """What a job is planned for: public facts, and a model for their columns.
+
+    Attributes:
         features: p, of the rows before they are projected.
         components: `[p, k]` public components, if the job has them.
-
-    Raises JobError, CalibrationError, RingTooSmall.
     """
+
+    model: Any
+    federation: Federation
+    features: int
+    components: NDArray[np.float64] | None = None
+    run_id: str = "plan"
+
+    def build(self, job: Job) -> Planned:
+        """Build a resolved job's algorithm and stages.
+
+        Raises JobError, CalibrationError, RingTooSmall.
+        """
+        algorithm = build_algorithm(job, self.model, self.federation)
+        return algorithm, _build_stages(job, algorithm, self)
+
+
+def _build_stages(
+    job: Job, algorithm: FederatedAlgorithm, inputs: PlanInputs
+) -> tuple[RunStage, ...]:
+    """Return all that a job releases, in order; the stage without a name is its rounds."""
     if is_own_code(job.model.kind) and job.algorithm.learns == job.model.learns:
         load_attribute("parley.server.planning.model_round_trip:check_round_trip")(job, algorithm)
-    own_map = job.model.feature_map.get("name", "")
-    draft = _find_draft_assumption(federation.schema)
-    plan = plan_release(job, algorithm=algorithm, federation=federation, run_id=run_id)
-    ahead: Any = None
-    if job.model.components_share:
-        plan_components_release = load_attribute(f"{_COMPONENTS}:plan_components_release")
-        ahead = plan_components_release(
-            job, features=features, federation=federation, run_id=run_id
-        )
-    first: tuple[RunStage, ...] = ()
+    federation, known, private = inputs.federation, inputs.components, job.model.components_share
+    facts: dict[str, Any] = {"federation": federation, "run_id": inputs.run_id}
+
+    def list_assumed(computed: FederatedAlgorithm) -> tuple[str, ...]:
+        own_map = job.model.feature_map.get("name", "")
+        draft = _find_draft_assumption(federation.schema)
+        return (*list_release_assumptions(computed, own_map), draft)
 
     def learner(state: State) -> FederatedAlgorithm:
-        if ahead is None and components is None:
+        if known is None and not private:
             return algorithm
-        return _apply_components(algorithm, components, state)
+        return _apply_components(algorithm, known, state)
 
-    if ahead is not None:
-        triangle, moments = ahead.moments.model, ahead.moments
-        count = job.model.component_count or 0
-        stage = RunStage(
-            name=COMPONENTS,
-            plan=ahead.plan,
-            rounds=1,
-            algorithm=lambda _: moments,
-            assumptions=(*list_release_assumptions(moments, own_map), draft),
-            result=lambda state: {
-                "components": load_attribute(f"{_COMPONENTS}:compute_components")(
-                    triangle.rebuild_matrix(state["theta"]), count
-                )
-            },
-        )
-        first = (stage,)
     rounds = RunStage(
-        plan=plan,
+        plan=plan_release(job, algorithm=algorithm, **facts),
         rounds=job.rounds,
         algorithm=learner,
-        assumptions=(*list_release_assumptions(algorithm, own_map), draft),
+        assumptions=list_assumed(algorithm),
     )
-    if not job.evaluation.is_requested:
-        return (*first, rounds)
-    counts = build_held_out_counts(job, algorithm, federation)
-    last = RunStage(
-        name=EVALUATION,
-        plan=plan_evaluation(job, counts, parties=federation.parties, run_id=run_id),
-        rounds=1,
-        algorithm=lambda state: replace(counts, learner=learner(state)),
-        assumptions=(*list_release_assumptions(counts, own_map), draft),
-    )
-    return (
-        *first,
-        replace(rounds, result=lambda state: _build_reported_state(learner(state), state)),
-        last,
-    )
+    stages = [rounds]
+    if private:
+        plan_components = load_attribute(f"{_COMPONENTS}:plan_components_release")
+        moments, plan = plan_components(job, features=inputs.features, **facts)
+
+        def result(state: State) -> State:
+            matrix = moments.model.rebuild_matrix(state["theta"])
+            compute_components = load_attribute(f"{_COMPONENTS}:compute_components")
+            return {"components": compute_components(matrix, job.model.component_count)}
+
+        first = RunStage(
+            name=COMPONENTS,
+            plan=plan,
+            rounds=1,
+            algorithm=lambda _: moments,
+            assumptions=list_assumed(moments),
+            result=result,
+        )
+        stages = [first, rounds]
+    if job.evaluation.is_requested:
+        counts = build_held_out_counts(job, algorithm, federation)
+        last = RunStage(
+            name=EVALUATION,
+            plan=plan_evaluation(job, counts, parties=federation.parties, run_id=inputs.run_id),
+            rounds=1,
+            algorithm=lambda state: replace(counts, learner=learner(state)),
+            assumptions=list_assumed(counts),
+        )
+        # The next stage begins with the reported model, and the components of its rows.
+        stages[-1] = replace(
+            rounds,
+            result=lambda state: {
+                "theta": learner(state).model_of(state),
+                **select_components(state),
+            },
+        )
+        stages.append(last)
+    return tuple(stages)
 
 
 def simulate_stages(
@@ -210,11 +234,6 @@ def compute_spent(stages: Sequence[RunStage], counts: Iterable[int]) -> dict[Uni
     return spent
 
 
-def _build_reported_state(algorithm: FederatedAlgorithm, state: State) -> State:
-    """Return the reported model, and the components that its rows are projected on."""
-    return {"theta": algorithm.model_of(state), **select_components(state)}
-
-
 def _apply_components(
     algorithm: FederatedAlgorithm, components: NDArray[np.float64] | None, state: State
 ) -> FederatedAlgorithm:
@@ -228,6 +247,3 @@ def _apply_components(
             "model.pca-file or the held-out records have changed."
         )
     return with_components(algorithm, known)
-
-
-Planned = tuple[FederatedAlgorithm, tuple[RunStage, ...]]

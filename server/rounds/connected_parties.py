@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -66,69 +66,83 @@ class ConnectedParties:
     data_head: Mapping[str, Any]
     timeout_s: float
     needed: int
-    approval_s: float
-    setup: Traffic
-    facts: Mapping[int, PartyFacts]
-    declined: Mapping[int, Reason]
+    approval_s: float = 86_400.0
+    setup: Traffic = field(default_factory=Traffic)
+    facts: Mapping[int, PartyFacts] = field(default_factory=dict)
+    declined: Mapping[int, Reason] = field(default_factory=dict)
 
-    @classmethod
-    def find(
-        cls,
-        transport: Transport,
-        deployment: Deployment,
-        party_states: PartyStates,
-        *,
-        run_id: str,
-        data_head: Mapping[str, Any],
-        sizes: bool,
-        needed: int,
-        timeout_s: float,
-        approval_s: float = 86_400.0,
-        min_records: int = 1,
-        setup: Traffic | None = None,
-    ) -> Self:
+    def find(self, *, run_id: str, sizes: bool, min_records: int = 1) -> Self:
         """Find the parties that are online: wait for all, then continue if there are enough.
 
         Args:
             sizes: whether their numbers of records are public.
-            needed: minimum number of parties.
-            timeout_s: how long to wait for parties; `approval_s`: for their owners.
             min_records: a party that reports fewer records takes no part.
-            setup: earlier traffic.
 
         Raises:
             JobError: too few of them, or their columns differ.
         """
-        setup = setup or Traffic()
-        head = {"version": WIRE_VERSION, "run": run_id, **data_head, "sizes": sizes}
-        facts, declined = _inspect_parties(
-            head, transport, deployment, party_states, setup, timeout_s
+        facts, declined = self._inspect_parties(
+            {"version": WIRE_VERSION, "run": run_id, **self.data_head, "sizes": sizes}
         )
         for index, own in list(facts.items()):
             if own.records is not None and own.records < min_records:
                 del facts[index]
                 declined[index] = Reason.TOO_FEW_RECORDS
-                party_states.set_party(index, PartyStatus.DECLINED, str(Reason.TOO_FEW_RECORDS))
-        if len(facts) < needed:
-            raise JobError(_format_too_few(deployment, facts, declined, needed))
+                self.party_states.set_party(index, PartyStatus.DECLINED, str(declined[index]))
+        if len(facts) < self.needed:
+            raise JobError(self._format_too_few(facts, declined))
         for said, shown, expected in _EQUAL_FACTS:
             if len({said(own) for own in facts.values()}) > 1:
                 listed = [
-                    f"{deployment.parties[i].name}: {said(own)[:shown]}"
+                    f"{self.deployment.parties[i].name}: {said(own)[:shown]}"
                     for i, own in sorted(facts.items())
                 ]
                 raise JobError(expected.format("; ".join(listed)))
-        return cls(
-            transport=transport,
-            deployment=deployment,
-            party_states=party_states,
-            data_head=data_head,
-            timeout_s=timeout_s,
-            needed=needed,
-            approval_s=approval_s,
-            setup=setup,
-            facts=facts,
-            declined=declined,
+        return replace(self, facts=facts, declined=declined)
+
+    def _inspect_parties(
+        self, head: Mapping[str, Any]
+    ) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
+        """Return the facts of every party that answers in time, and the others' reasons."""
+        everyone = set(range(len(self.deployment.parties)))
+        self.party_states.set_stage("inspect", round_number=0)
+        until = time.monotonic() + self.timeout_s
+        facts: dict[int, PartyFacts] = {}
+        declined: dict[int, Reason] = {}
+        frame = MessageFrame(kind="inspect", head={**head, "clock": int(time.time())})
+        while (waiting := everyone - set(facts) - set(declined)) and time.monotonic() < until:
+            there = waiting & set(self.transport.online())
+            if not there:
+                time.sleep(_POLL_S)
+                continue
+            for reply in exchange_frames(
+                self.transport,
+                dict.fromkeys(there, frame),
+                needed=there,
+                timeout_s=max(until - time.monotonic(), 1.0),
+                traffic=self.setup,
+                largest=compute_max_reply(parties=len(everyone), dimension=0),
+            ):
+                party = reply.party
+                try:
+                    facts[party] = _decode_facts(reply)
+                    self.party_states.set_party(party, PartyStatus.ONLINE)
+                except DecodingError:
+                    declined[party] = reply.reason or Reason.PROTOCOL
+                    self.party_states.set_party(party, PartyStatus.DECLINED, str(declined[party]))
+        return facts, declined
+
+    def _format_too_few(
+        self, facts: Mapping[int, PartyFacts], declined: Mapping[int, Reason]
+    ) -> str:
+        names = [party.name for party in self.deployment.parties]
+        missing = [name for index, name in enumerate(names) if index not in {*facts, *declined}]
+        said = [f"{names[index]} declines ({reason})" for index, reason in sorted(declined.items())]
+        if missing:
+            said.append(f"offline: {', '.join(missing[:20])}{' …' if len(missing) > 20 else ''}")
+        return (
+            f"Expected at least {self.needed} of {len(names)} parties to take part, got "
+            f"{len(facts)}: {'; '.join(said)}."
         )
 
     @property
@@ -154,30 +168,16 @@ class ConnectedParties:
         }
 
     @contextmanager
-    def join(
-        self,
-        plan: ReleasePlan,
-        algorithm: FederatedAlgorithm,
-        *,
-        rounds: int,
-        components: bytes = b"",
-        has_rounds: bool = True,
-        corrupt: int,
-    ) -> Iterator[PartyCohort]:
+    def join(self, agreed: Agreement, *, has_rounds: bool = True) -> Iterator[PartyCohort]:
         """Join the parties to releases under one plan; notify them of the end however the block
         ends.
 
         Args:
-            components: what they project their rows on; empty if they do not.
             has_rounds: whether rounds are left, for which they join.
-            corrupt: parties that may collude with the server.
         """
-        agreed = self.build_agreement(
-            plan, algorithm, rounds=rounds, components=components, corrupt=corrupt
-        )
-        there = (
-            self.wait_for_approvals([agreed]) if has_rounds and self.requiring_approval else self
-        )
+        there = self
+        if has_rounds and self.requiring_approval:
+            there = self.wait_for_approvals([agreed])
         deployment = self.deployment
         cohort = PartyCohort(
             transport=self.transport,
@@ -188,7 +188,7 @@ class ConnectedParties:
             ),
             party_states=self.party_states,
             timeout_s=self.timeout_s,
-            weights=_compute_weights(plan, there.facts),
+            weights=_compute_weights(agreed.plan, there.facts),
             agreement=agreed,
             declined=dict(there.declined),
             setup=self.setup,
@@ -209,7 +209,12 @@ class ConnectedParties:
         components: bytes = b"",
         corrupt: int,
     ) -> Agreement:
-        """Build what the parties are asked to join, in a new session; see `join`."""
+        """Build what the parties are asked to join, in a new session.
+
+        Args:
+            components: what they project their rows on; empty if they do not.
+            corrupt: parties that may collude with the server.
+        """
         try:
             run = RunParameters.choose(
                 parties=plan.parties,
@@ -261,7 +266,7 @@ class ConnectedParties:
         facts = {index: own for index, own in self.facts.items() if index not in lost}
         declined = {**self.declined, **lost}
         if len(facts) < self.needed:
-            raise NotApproved(_format_too_few(self.deployment, facts, declined, self.needed))
+            raise NotApproved(self._format_too_few(facts, declined))
         return replace(self, facts=facts, declined=declined)
 
 
@@ -287,7 +292,8 @@ class QueryParties:
         question = [self.algorithm.batch.to_json(), self.algorithm.counting.to_json()]
         asked = hashlib.sha256(encode_canonical(question)).hexdigest()[:16]
         own = plan.with_run_id(f"{plan.run_id}/{plan.round_number}-{asked}").with_round(1)
-        with self.parties.join(own, self.algorithm, rounds=1, corrupt=self.corrupt) as cohort:
+        agreed = self.parties.build_agreement(own, self.algorithm, rounds=1, corrupt=self.corrupt)
+        with self.parties.join(agreed) as cohort:
             return cohort.aggregate(own, state, attempt=0)
 
 
@@ -313,45 +319,6 @@ _EQUAL_FACTS: tuple[tuple[Callable[[PartyFacts], str], int, str], ...] = (
 """What must be equal at all parties, how many characters of it are shown, and the error."""
 
 
-def _inspect_parties(
-    head: Mapping[str, Any],
-    transport: Transport,
-    deployment: Deployment,
-    party_states: PartyStates,
-    traffic: Traffic,
-    timeout_s: float,
-) -> tuple[dict[int, PartyFacts], dict[int, Reason]]:
-    """Return the facts of every party that answers in time, and the others' reasons."""
-    everyone = set(range(len(deployment.parties)))
-    party_states.set_stage("inspect", round_number=0)
-    until = time.monotonic() + timeout_s
-    facts: dict[int, PartyFacts] = {}
-    declined: dict[int, Reason] = {}
-    head = {**head, "clock": int(time.time())}
-    while (waiting := everyone - set(facts) - set(declined)) and time.monotonic() < until:
-        there = waiting & set(transport.online())
-        if not there:
-            time.sleep(_POLL_S)
-            continue
-        for reply in exchange_frames(
-            transport,
-            {index: MessageFrame(kind="inspect", head=head) for index in there},
-            needed=there,
-            timeout_s=max(until - time.monotonic(), 1.0),
-            traffic=traffic,
-            largest=compute_max_reply(parties=len(everyone), dimension=0),
-        ):
-            try:
-                facts[reply.party] = _decode_facts(reply)
-                party_states.set_party(reply.party, PartyStatus.ONLINE)
-            except DecodingError:
-                declined[reply.party] = reply.reason or Reason.PROTOCOL
-                party_states.set_party(
-                    reply.party, PartyStatus.DECLINED, str(declined[reply.party])
-                )
-    return facts, declined
-
-
 def _decode_facts(reply: Reply) -> PartyFacts:
     """Return the facts of the party that sent an answer.
 
@@ -363,23 +330,6 @@ def _decode_facts(reply: Reply) -> PartyFacts:
         raise DecodingError(f"Expected the facts of party {reply.party}, got none.")
     return decode_dataclass(
         PartyFacts, {each.name: head.get(each.name) for each in fields(PartyFacts)}
-    )
-
-
-def _format_too_few(
-    deployment: Deployment,
-    facts: Mapping[int, PartyFacts],
-    declined: Mapping[int, Reason],
-    needed: int,
-) -> str:
-    names = [party.name for party in deployment.parties]
-    missing = [name for index, name in enumerate(names) if index not in {*facts, *declined}]
-    said = [f"{names[index]} declines ({reason})" for index, reason in sorted(declined.items())]
-    if missing:
-        said.append(f"offline: {', '.join(missing[:20])}{' …' if len(missing) > 20 else ''}")
-    return (
-        f"Expected at least {needed} of {len(names)} parties to take part, got {len(facts)}: "
-        f"{'; '.join(said)}."
     )
 
 

@@ -15,22 +15,28 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.contract.agreement import Agreement
 from parley.client.contract.feature_map import compute_prepared_schema
 from parley.client.contract.model_state import State, save_state, select_components
 from parley.client.contract.roster import Deployment
 from parley.client.data.schema import Schema
-from parley.privacy.ledger.budget import DatasetBudget
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
 from parley.server.planning.job_planner import build_model
-from parley.server.planning.run_stages import RunStage, get_rounds_stage, simulate_stages
+from parley.server.planning.run_stages import (
+    PlanInputs,
+    RunStage,
+    get_rounds_stage,
+    simulate_stages,
+)
 from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.summary_builder import FinishedRun, build_run_summary
+from parley.server.records.summary_builder import build_run_summary
 from parley.server.rounds.connected_parties import ConnectedParties
 from parley.server.rounds.party_inspection import (
     build_data_head,
@@ -38,7 +44,7 @@ from parley.server.rounds.party_inspection import (
     compute_min_present,
     get_dataset_name,
 )
-from parley.server.rounds.party_requests import Traffic, Transport
+from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.party_status import PartyStates
 from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer
@@ -82,30 +88,31 @@ def coordinate(
     if components is None and job.model.component_count is not None:
         load_public_components = load_attribute(f"{_COMPONENTS}:load_public_components")
         components = load_public_components(job, features=first.features)
-    federation = _build_federation(job, deployment, parties, folder)
+    federation = _build_federation(job, parties, folder)
     model = build_model(job, features=first.features, classes=first.classes)
-    _, stages = plan_stages(
-        job,
-        model,
+    inputs = PlanInputs(
+        model=model,
         federation=federation,
         features=first.features,
         components=components,
         run_id=folder.run_id,
     )
+    _, stages = plan_stages(job, inputs)
     parties = _wait_for_approvals(parties, stages, job, folder)
     data = fingerprint or f"deployment:{deployment.consortium}:{get_dataset_name(job)}"
     budgets = build_budgets(job, get_rounds_stage(stages).plan, data)
-    check_cost(
-        job,
+    check_cost(job, stages, budgets, inputs)
+    finished = execute_run(
         stages,
-        budgets,
-        model,
-        federation=federation,
-        features=first.features,
-        components=components,
-    )
-    finished = _execute_stages(
-        stages, job, parties, budgets, deployment=deployment, folder=folder, observer=observer
+        job=job,
+        build_cohort=lambda stage, algorithm, start: parties.join(
+            _build_agreement(parties, job, stage, algorithm, start.state),
+            has_rounds=start.done < stage.rounds,
+        ),
+        budgets=budgets,
+        folder=folder,
+        observer=observer,
+        roster=deployment.id,
     )
     summary = build_run_summary(
         finished,
@@ -124,35 +131,6 @@ def coordinate(
     return summary
 
 
-def _execute_stages(
-    stages: Sequence[RunStage],
-    job: Job,
-    parties: ConnectedParties,
-    budgets: Sequence[DatasetBudget],
-    *,
-    deployment: Deployment,
-    folder: RunFolder,
-    observer: Observer | None,
-) -> FinishedRun:
-    """Run the stages among the parties, each with a cohort that joins for it."""
-    return execute_run(
-        stages,
-        job=job,
-        build_cohort=lambda stage, algorithm, start: parties.join(
-            stage.plan,
-            algorithm,
-            rounds=stage.rounds,
-            components=_encode_components(start.state),
-            has_rounds=start.done < stage.rounds,
-            corrupt=job.corrupt,
-        ),
-        budgets=budgets,
-        folder=folder,
-        observer=observer,
-        roster=deployment.id,
-    )
-
-
 def _wait_for_approvals(
     parties: ConnectedParties, stages: Sequence[RunStage], job: Job, folder: RunFolder
 ) -> ConnectedParties:
@@ -161,16 +139,25 @@ def _wait_for_approvals(
         return parties
     folder.save_proposed_id()  # A resumed run needs the same name to use the approvals it has.
     return parties.wait_for_approvals(
-        [
-            parties.build_agreement(
-                stage.plan,
-                algorithm,
-                rounds=stage.rounds,
-                components=_encode_components(state),
-                corrupt=job.corrupt,
-            )
-            for stage, algorithm, state in simulate_stages(stages)
-        ]
+        [_build_agreement(parties, job, *each) for each in simulate_stages(stages)]
+    )
+
+
+def _build_agreement(
+    parties: ConnectedParties,
+    job: Job,
+    stage: RunStage,
+    algorithm: FederatedAlgorithm,
+    state: State,
+) -> Agreement:
+    """Build what the parties are asked to join for a stage that begins with this state."""
+    kept = select_components(state)  # on which the parties project rows
+    return parties.build_agreement(
+        stage.plan,
+        algorithm,
+        rounds=stage.rounds,
+        components=save_state(kept) if kept else b"",
+        corrupt=job.corrupt,
     )
 
 
@@ -193,25 +180,28 @@ def _inspect_parties(
     if asked.model.is_feature_map_open:
         asked = asked.model_copy(update={"model": asked.model.model_copy(update=plain)})
     # One object for both requests: a late write for the first must not overwrite newer states.
-    board = PartyStates(folder.path / "parties.json", [party.name for party in deployment.parties])
-    parties = _find_parties(asked, transport, deployment, folder, schema, board)
-    settled = job.resolve_auto(
-        _build_federation(job, deployment, parties, folder), parties.first.classes
+    names = [party.name for party in deployment.parties]
+    known = ConnectedParties(
+        transport=transport,
+        deployment=deployment,
+        party_states=PartyStates(folder.path / "parties.json", names),
+        data_head=build_data_head(asked),
+        timeout_s=job.run.stage_timeout,
+        needed=compute_min_present(len(names), survivors=job.min_survivors, corrupt=job.corrupt),
+        approval_s=job.run.approval_timeout,
     )
+    parties = _find_parties(known, asked, folder, schema)
+    settled = job.resolve_auto(_build_federation(job, parties, folder), parties.first.classes)
     if settled != job:
         folder.save_job(settled)
-    if build_data_head(settled) != build_data_head(asked):
-        parties = _find_parties(
-            settled, transport, deployment, folder, schema, board, parties.setup
-        )
+    if (head := build_data_head(settled)) != parties.data_head:
+        parties = _find_parties(replace(parties, data_head=head), settled, folder, schema)
     return settled, parties
 
 
-def _build_federation(
-    job: Job, deployment: Deployment, parties: ConnectedParties, folder: RunFolder
-) -> Federation:
+def _build_federation(job: Job, parties: ConnectedParties, folder: RunFolder) -> Federation:
     """Build the public facts about the parties."""
-    first, found = parties.first, build_federation(job, deployment, parties.facts)
+    first, found = parties.first, build_federation(job, parties.deployment, parties.facts)
     prepared = first.schema == compute_prepared_schema(first.features, first.classes)
     known = Schema.from_toml(folder.schema) if folder.schema else None
     numbers = known.number_count if known else first.features
@@ -224,30 +214,14 @@ def _build_federation(
 
 
 def _find_parties(
-    job: Job,
-    transport: Transport,
-    deployment: Deployment,
-    folder: RunFolder,
-    schema: str,
-    party_states: PartyStates,
-    setup: Traffic | None = None,
+    known: ConnectedParties, job: Job, folder: RunFolder, schema: str
 ) -> ConnectedParties:
     """Find the parties that a job is for, and inspect them."""
     least = job.parties.min_records
-    parties = ConnectedParties.find(
-        transport,
-        deployment,
-        party_states,
+    parties = known.find(
         run_id=folder.run_id,
-        data_head=build_data_head(job),
         sizes=not job.privacy.has_private_sizes,
-        needed=compute_min_present(
-            len(deployment.parties), survivors=job.min_survivors, corrupt=job.corrupt
-        ),
-        timeout_s=job.run.stage_timeout,
-        approval_s=job.run.approval_timeout,
         min_records=1 if least == "auto" else least,
-        setup=setup,
     )
     theirs = parties.first.schema
     if schema and theirs != schema:
@@ -256,12 +230,6 @@ def _find_parties(
             f"(digest {theirs[:12]}), got {schema[:12]}. Give the server a copy of their file."
         )
     return parties
-
-
-def _encode_components(state: State) -> bytes:
-    """Encode the components that parties project rows on; empty without components."""
-    kept = select_components(state)
-    return save_state(kept) if kept else b""
 
 
 def _check_deployment(job: Job, deployment: Deployment) -> None:

@@ -80,8 +80,7 @@ class _Dense(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Return `[b, width]`."""
-        out: Tensor = self.layers(z)
-        return out
+        return self.layers(z)
 
 
 class _Image(nn.Module):
@@ -106,15 +105,11 @@ class _Image(nn.Module):
         x = self.dense(z).view(-1, 16, self.low, self.low)
         x = self.first(_scale_up(x)).relu()
         x = self.second(_scale_up(x))[:, 0, : self.side, : self.side]
-        flat: Tensor = x.reshape(len(z), -1)
-        return flat
+        return x.reshape(len(z), -1)
 
 
 def _scale_up(x: Tensor) -> Tensor:
-    doubled: Tensor = nn.functional.interpolate(
-        x, scale_factor=2, mode="bilinear", align_corners=True
-    )
-    return doubled
+    return nn.functional.interpolate(x, scale_factor=2, mode="bilinear", align_corners=True)
 
 
 def _build_network(embedding: RandomFeatures, shape: RecordShape) -> nn.Module:

@@ -35,7 +35,7 @@ from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 from parley.server.planning.query_planner import plan_batch
-from parley.server.planning.run_stages import COMPONENTS, EVALUATION, build_stages
+from parley.server.planning.run_stages import COMPONENTS, EVALUATION, PlanInputs
 from parley.server.planning.session_terms import SessionTerms
 from parley.simulations.audit.audit_trials import (
     LEARNERS,
@@ -236,14 +236,14 @@ def build_target(
     model = build_model(plain, features=width, classes=2)
     # An audit's rows are already projected.
     components = np.eye(width) if plain.model.component_count else None
-    stages = build_stages(
-        plain,
-        algorithm=build_algorithm(plain, model, federation),
+    inputs = PlanInputs(
+        model=model,
         federation=federation,
         features=width,
         components=None if plain.model.components_share else components,
         run_id="audit",
     )
+    _, stages = inputs.build(plain)
     release = next(each for each in stages if each.name == stage)
     return AuditTarget.from_plan(
         release.plan,

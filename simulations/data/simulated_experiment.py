@@ -19,10 +19,8 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_models import LinearModel
 from parley.client.solvers.pooled_optimum import solve_pooled_optimum
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import Planned, build_stages
+from parley.server.planning.run_stages import PlanInputs
 from parley.simulations.data.prepared_data import PreparedData
 
 _MAX_CHEAP_ENTRIES = 500_000
@@ -78,16 +76,14 @@ class Experiment:
     components: NDArray[np.float64] | None = None
 
     @property
-    def planning_facts(self) -> dict[str, Any]:
-        """Facts on these data that a job's stages are planned with."""
-        features = self.block.features.shape[1]
-        return {"federation": self.federation, "features": features, "components": self.components}
-
-    def build_stages(self, job: Job, **other: Any) -> Planned:
-        """Build a resolved job's algorithm and stages, on these data or on `other` facts."""
-        facts = self.planning_facts | other
-        algorithm = build_algorithm(job, self.model, facts["federation"])
-        return algorithm, build_stages(job, algorithm=algorithm, **facts)
+    def plan_inputs(self) -> PlanInputs:
+        """What jobs on these data are planned for."""
+        return PlanInputs(
+            model=self.model,
+            federation=self.federation,
+            features=self.block.features.shape[1],
+            components=self.components,
+        )
 
     @cached_property
     def held_out(self) -> PartyBlock:

@@ -93,11 +93,11 @@ class InProcessParties:
             JobError, CalibrationError, RingTooSmall: the job does not fit them.
         """
         check_memory(job, experiment.block)
-        _, stages = plan_stages(job, experiment.model, **experiment.planning_facts)
+        _, stages = plan_stages(job, experiment.plan_inputs)
         plan = get_rounds_stage(stages).plan
         data = experiment.data
         budgets = build_budgets(job, plan, data.fingerprint, data.contents, data.row_digests)
-        check_cost(job, stages, budgets, experiment.model, **experiment.planning_facts)
+        check_cost(job, stages, budgets, experiment.plan_inputs)
         masked = job.secure_aggregation.backend == "masked"
         return cls(
             job=job,

@@ -103,7 +103,7 @@ def _name_app_data(consent: OwnerPolicy, block: PartyBlock, index: int) -> Owner
 
 def _build_policy(job: Job, experiment: Experiment) -> OwnerPolicy:
     """Build a policy that accepts exactly this job."""
-    _, stages = experiment.build_stages(job)
+    _, stages = experiment.plan_inputs.build(job)
     settings, plan = job.secure_aggregation, get_rounds_stage(stages).plan
     plans = [stage.plan for stage in stages]
     guarantees = [guarantee for each in plans for guarantee in each.guarantees]

@@ -48,7 +48,7 @@ def _compute_noise(job: Job, experiment: Experiment, federation: Federation) -> 
 
     Raise JobError if the job would be refused.
     """
-    algorithm, stages = experiment.build_stages(job, federation=federation)
+    algorithm, stages = replace(experiment.plan_inputs, federation=federation).build(job)
     plan = get_rounds_stage(stages).plan
     check_affordable(job, stages, build_budgets(job, plan, "planned"))
     own = plan.primary

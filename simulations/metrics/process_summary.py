@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def build_local_summary(
         parties: the parties' folders, by index.
     """
     job = job.resolve_auto(experiment.federation, experiment.data.classes)
-    _, stages = experiment.build_stages(job, run_id=summary.run_id)
+    _, stages = replace(experiment.plan_inputs, run_id=summary.run_id).build(job)
     rounds = get_rounds_stage(stages)
     before = compute_spent(stages, [each.rounds for each in stages[: stages.index(rounds)]])
     charged = [_count_charged_rounds(home, summary.run_id, rounds) for home in parties]

@@ -38,7 +38,7 @@ def is_accepted_here(job: Job, world: Experiment, keys: Sequence[str]) -> bool:
             if settled.model.feature_map != job.model.feature_map:
                 features = compute_width(settled, Schema.from_toml(world.data.schema))
             model = build_model(settled, features=features, classes=world.data.classes)
-        return replace(world, model=model).build_stages(settled, features=features)
+        return replace(world.plan_inputs, model=model, features=features).build(settled)
 
     from parley.server.planning.remedies import is_accepted  # noqa: PLC0415 - most runs try no setting
 

@@ -16,7 +16,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets, check_affordable
 from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import build_stages, compute_spent
+from parley.server.planning.run_stages import compute_spent
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.fault_script import parse_faults
@@ -57,12 +57,7 @@ def test_the_check_and_the_run_come_to_the_same(tmp_path) -> None:
     summary = run(tmp_path / "r").summary
     job = load_job(overrides=BASE)
     experiment = load_experiment(job)
-    stages = build_stages(
-        job,
-        algorithm=build_algorithm(job, experiment.model, experiment.federation),
-        federation=experiment.federation,
-        features=experiment.block.features.shape[1],
-    )
+    _, stages = experiment.plan_inputs.build(job)
     plan = stages[-1].plan
     check_affordable(job, stages, build_budgets(job, plan, "print"))
     spent = compute_spent(stages, [each.rounds for each in stages])[plan.primary.unit]

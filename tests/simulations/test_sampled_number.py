@@ -10,8 +10,7 @@ from parley.client.algorithms.party_sampling import EVERYONE
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import build_stages, get_rounds_stage
+from parley.server.planning.run_stages import get_rounds_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
@@ -37,10 +36,7 @@ def test_the_average_is_that_of_the_drawn_parties_over_their_public_number(backe
     own = (*own, f"secure-aggregation.backend={backend}")
     job = job_of(*own, f"parties.per-round={K}")
     world = load_experiment(job)
-    algorithm = build_algorithm(job, world.model, world.federation)
-    stages = build_stages(
-        job, algorithm=algorithm, federation=world.federation, features=world.model.features
-    )
+    algorithm, stages = world.plan_inputs.build(job)
     plan = get_rounds_stage(stages).plan.with_round(1)
     words = NoiseStream.from_seed(4, "attendance", 1, 1).draw_words(M)
     drawn = np.argsort(words, kind="stable")[:K]

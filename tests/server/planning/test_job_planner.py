@@ -28,13 +28,13 @@ def by_round(plan, *, rounds):
 
 def planned(*overrides, features=103, parties=100, records=500, total=None):
     job = load_job(overrides=[f"parties.count={parties}", "algorithm.rounds=10", *overrides])
-    algorithm = build_algorithm(job, build_model(job, features=features, classes=0))
     federation = Federation(
         parties=parties,
         min_records=records,
         total_records=total or parties * records,
         max_records=max(records, (total or 0) // parties),
     )
+    algorithm = build_algorithm(job, build_model(job, features=features, classes=0), federation)
     return job, plan_release(job, algorithm=algorithm, federation=federation)
 
 

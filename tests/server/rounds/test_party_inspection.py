@@ -44,16 +44,14 @@ def asked(tmp_path, facts):
     asked = ("parties.count=5", "secure-aggregation.min-survivors=4", "model.features=none")
     job = load_job(overrides=asked)
     board = PartyStates(tmp_path / "parties.json", list(NAMES))
-    there = ConnectedParties.find(
-        Fake(facts),
-        DEPLOYMENT,
-        board,
-        run_id="r-1",
+    there = ConnectedParties(
+        transport=Fake(facts),
+        deployment=DEPLOYMENT,
+        party_states=board,
         data_head=build_data_head(job),
-        sizes=True,
         needed=4,
         timeout_s=job.run.stage_timeout,
-    )
+    ).find(run_id="r-1", sizes=True)
     return there.facts, there.declined
 
 

@@ -13,8 +13,7 @@ from parley.client.party.plan_policy import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import build_algorithm
-from parley.server.planning.run_stages import build_stages, get_rounds_stage
+from parley.server.planning.run_stages import get_rounds_stage
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.streamed_sum import SumRequest, list_pieces, sum_parties
 
@@ -47,10 +46,7 @@ def asked(request):
     job = load_job(overrides=[*own, *WORLDS[request.param]])
     world = load_experiment(job)
     job = job.resolve_auto(world.federation, world.data.classes)
-    algorithm = build_algorithm(job, world.model, world.federation)
-    stages = build_stages(
-        job, algorithm=algorithm, federation=world.federation, features=world.model.features
-    )
+    algorithm, stages = world.plan_inputs.build(job)
     plan = get_rounds_stage(stages).plan.with_round(1)
     state = {**algorithm.init(), "theta": np.full(algorithm.dimension, 0.05)}
 
