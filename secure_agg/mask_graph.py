@@ -93,11 +93,9 @@ def bound_arc_failure(parties: int, degree: int, threshold: int, corrupt: int) -
     if degree >= parties - 1:
         return 0.0
     surplus = threshold - degree // 2
-    return (
-        float(parties) ** 2
-        if surplus <= 0
-        else _bound_arc_failures(parties, degree, corrupt)[surplus]
-    )
+    if surplus <= 0:
+        return float(parties) ** 2
+    return _bound_arc_failures(parties, degree, corrupt)[surplus]
 
 
 def _find_secure_threshold(parties: int, degree: int, corrupt: int) -> int:

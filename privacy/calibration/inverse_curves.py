@@ -63,11 +63,9 @@ def compute_cks20_rho(epsilon: float, delta: float) -> float:
         return 0.0
     # At ε = 0, α = 1/δ shows that ρ = −δ·ln(1 − δ) is allowed.
     start = max(compute_zcdp_rho(epsilon, delta), -delta * math.log1p(-delta))
-    return (
-        find_largest(lambda rho: compute_cks20_epsilon(rho, delta) <= epsilon, start)
-        if start
-        else 0.0
-    )
+    if start:
+        return find_largest(lambda rho: compute_cks20_epsilon(rho, delta) <= epsilon, start)
+    return 0.0
 
 
 def find_largest(holds: Callable[[float], bool], start: float) -> float:

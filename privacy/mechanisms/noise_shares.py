@@ -151,11 +151,9 @@ class Shares(ShareSplit):
         law = get_shared_law(mechanism)
         ideal = law.build_partial_event(self, mechanism, count)
         # Laws of integers add up exactly, the others approximately.
-        return (
-            _build_near_event(mechanism, ideal, self.parties)
-            if ideal and law.rounded_after
-            else ideal
-        )
+        if ideal and law.rounded_after:
+            return _build_near_event(mechanism, ideal, self.parties)
+        return ideal
 
     def compute_tail(self, mechanism: Mechanism, probability: float) -> float:
         """Return ring units that max |sum of m shares| exceeds with at most this probability.

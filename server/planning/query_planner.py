@@ -101,19 +101,15 @@ class PlannedBatch:
     @property
     def event(self) -> PrivacyEvent:
         """What the release costs."""
-        return (
-            self.plan.primary.event
-            if self.replacement is None
-            else self.replacement.compute_event()
-        )
+        if self.replacement is None:
+            return self.plan.primary.event
+        return self.replacement.compute_event()
 
     def compute_scale(self, survivors: int | None = None) -> float:
         """Return the scale of the noise on a sum of `survivors` parties, or of its replacement."""
-        return (
-            self.compute_noise(survivors).scale
-            if self.replacement is None
-            else self.replacement.scale
-        )
+        if self.replacement is None:
+            return self.compute_noise(survivors).scale
+        return self.replacement.scale
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -234,11 +230,9 @@ def plan_batch(
         made = NOISE_REPLACEMENTS[law](
             whole.batch, terms.facts, law, epsilon, terms.counting, shared
         )
-        return (
-            _move_noise_inside(whole, made)
-            if isinstance(made, RandomisedReports)
-            else replace(whole, replacement=made)
-        )
+        if isinstance(made, RandomisedReports):
+            return _move_noise_inside(whole, made)
+        return replace(whole, replacement=made)
     # A distribution that cannot be used is refused.
     names = [law] if law != "auto" else list(QUERY_LAWS)
     planned, refused = list[PlannedBatch](), list[CalibrationError]()

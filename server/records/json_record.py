@@ -37,11 +37,9 @@ def _format_value(value: object) -> str:
     if isinstance(value, int) and abs(value) >= 1 << 64:
         return "a number of more than 19 digits"
     if isinstance(value, str | int | float | None):
-        return (
-            repr(value)
-            if _SHORT_TEXT.fullmatch(str(value))
-            else f"a text of {len(str(value))} characters"
-        )
+        if _SHORT_TEXT.fullmatch(str(value)):
+            return repr(value)
+        return f"a text of {len(str(value))} characters"
     if isinstance(value, dict):
         return "a table"
     return "a list" if isinstance(value, list) else "another value"

@@ -212,11 +212,9 @@ def format_adversaries(guarantee: GuaranteeSummary) -> str:
 
 def format_attack(guarantee: GuaranteeSummary) -> str:
     """Format an attacker's rates; empty if a run's record has none."""
-    return (
-        ""
-        if guarantee.found is None
-        else attacker_text.format_attack(guarantee.found, guarantee.unit)
-    )
+    if guarantee.found is None:
+        return ""
+    return attacker_text.format_attack(guarantee.found, guarantee.unit)
 
 
 def format_assumptions(guarantee: GuaranteeSummary) -> str:
