@@ -80,9 +80,7 @@ class MaskedSum:
         check_vectors(run, vectors, round_number, self._last_round)
         unknown = [i for i in dropped if not 0 <= i < run.parties]
         if unknown:
-            raise LocalProtocolError(
-                f"Expected a party from 0 to {run.parties - 1}, got {unknown[0]}."
-            )
+            raise LocalProtocolError(f"Expected a party below {run.parties}, got {unknown[0]}.")
         self._last_round, self.last_traffic = round_number, TrafficCounter()
         server, block = self._endpoints = self._endpoints or self._join_parties()
         rows = dict(enumerate(vectors))

@@ -124,7 +124,7 @@ def choose_degree(
     """
     if not (0 <= corrupt < parties and 0 <= dropped < parties):
         raise ValueError(
-            f"Expected corrupt and dropped from 0 to {parties - 1}, got {corrupt} and {dropped}."
+            f"Expected corrupt and dropped below {parties}, got {corrupt} and {dropped}."
         )
     if parties == 1:
         return 0, 0
@@ -164,7 +164,7 @@ def build_neighbour_table(parties: int, degree: int, beacon: bytes) -> NDArray[n
     """
     if not 0 <= degree < parties or (degree % 2 and degree != parties - 1):
         raise ValueError(
-            f"Expected a degree from 0 to m - 1 = {parties - 1}, even below that, got {degree}."
+            f"Expected a degree up to m - 1 = {parties - 1}, even below it, got {degree}."
         )
     if degree == parties - 1:
         steps = np.arange(1, parties)

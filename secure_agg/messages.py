@@ -301,9 +301,7 @@ def decode(run: RunParameters, data: Bytes, expected: type[AnyMessage]) -> AnyMe
     if expected is Vector:
         word = run.ring_bits // 8
         if len(body) == 0 or len(body) % word:
-            raise RemoteProtocolError(
-                f"Expected whole words of {word} bytes, got {len(body)} bytes."
-            )
+            raise RemoteProtocolError(f"Expected words of {word} bytes, got {len(body)} bytes.")
         return cast(AnyMessage, Vector(payload=body, **base))
     return expected(**base, **_split(run, expected, round_number, body))
 

@@ -188,9 +188,7 @@ class MaskingServer:
             )
         kept = self._round_shares.setdefault(asked, {})
         if self.phase is ServerPhase.JOINING or sender not in self.adverts.by_party:
-            raise RemoteProtocolError(
-                f"Expected shares from a joined party, got them from party {sender}."
-            )
+            raise RemoteProtocolError(f"Expected shares of a joined party, got party {sender}'s.")
         if sender in kept:
             raise RemoteProtocolError(f"Expected one Shares message from party {sender}, got two.")
         if len(message.envelopes) != ENVELOPE_BYTES * len(self._neighbours[sender]):
@@ -365,9 +363,7 @@ class MaskingServer:
         message = decode(self.run, data, kind)
         name = kind.__name__
         if self.phase is not phase:
-            raise RemoteProtocolError(
-                f"Expected {name} while {phase.name}, got it while {self.phase.name}."
-            )
+            raise RemoteProtocolError(f"Expected {name} while {phase.name}, got {self.phase.name}.")
         if message.round_number != (self.round_number if phase else 0):
             raise RemoteProtocolError(
                 f"Expected {name} of round {self.round_number}, got {message.round_number}."

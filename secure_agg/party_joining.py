@@ -95,9 +95,7 @@ def accept_roster(
     keys = [entry[:cut] for entry in entries]
     for part in (slice(KEY_BYTES), slice(KEY_BYTES, cut)):
         if part.start != cut and len({key[part] for key in (own, *keys)}) != len(keys) + 1:
-            raise RemoteProtocolError(
-                "Expected a different key from each party, got a repeated one."
-            )
+            raise RemoteProtocolError("Expected different keys of the parties, got a repeated one.")
     for j, key, entry in zip(near, keys, entries, strict=True):
         identity = requirements.identities[j]  # pinned, never received from the server
         nonce, signature = entry[cut : cut + NONCE_BYTES], entry[cut + NONCE_BYTES :]

@@ -84,7 +84,7 @@ def prepare_round(
     run, me = state.run, state.index
     if not PartyPhase.PAIRING <= state.phase < PartyPhase.LEFT:
         raise LocalProtocolError(
-            f"Expected to prepare a round once joined, got {state.phase.name}."
+            f"Expected to prepare a round after joining, got {state.phase.name}."
         )
     if state.pairing is not None:
         if number != 1 or state.prepared:

@@ -81,24 +81,22 @@ class AdvertisedKeys:
         """Check and store a party's signed keys."""
         run, sender, key, nonce = self.run, message.sender, message.key, message.nonce
         if sender in self.by_party:
-            raise RemoteProtocolError(
-                f"Expected one Advertise message from party {sender}, got two."
-            )
+            raise RemoteProtocolError(f"Expected one Advertise of party {sender}, got two.")
         statement = digest_advertisement(run.fingerprint, self.roster, sender, key, nonce)
         if not is_valid_signature(self.identities[sender], message.signature, statement):
             raise RemoteProtocolError(f"Expected party {sender}'s signed key, got a forged one.")
         parts = {key[:KEY_BYTES], key[KEY_BYTES:]}
         if parts & self._keys or is_weak(key[:KEY_BYTES]):
             raise RemoteProtocolError(
-                f"Expected a new key from party {sender}, got a weak or repeated one."
+                f"Expected a new key of party {sender}, got a weak or repeated one."
             )
         if not is_kem_public_key(key[KEY_BYTES:]):
             raise RemoteProtocolError(
-                f"Expected an ML-KEM-768 public key of party {sender}, got other bytes."
+                f"Expected an ML-KEM-768 key of party {sender}, got other bytes."
             )
         if run.sparse and self.commitments.get(sender) != compute_nonce_commitment(sender, nonce):
             raise RemoteProtocolError(
-                f"Expected the nonce that party {sender} committed to, got another one."
+                f"Expected the nonce that party {sender} committed to, got another."
             )
         self._keys |= parts
         self.by_party[sender] = message

@@ -210,9 +210,7 @@ class ServerRound:
         }
         false = sum(opened[: len(members)]) - len(shares)
         if false > self.run.corrupt:  # more dealers than c cannot all have lied
-            raise RemoteProtocolError(
-                f"Expected true shares from party {sender}, got {false} false ones."
-            )
+            raise RemoteProtocolError(f"Expected true shares of party {sender}, got {false} false.")
         self._seeds[sender] = message.seed
         self._keys |= keys
         self._true_shares[sender] = shares
@@ -324,9 +322,7 @@ class ServerRound:
         slots = self.slots[party]
         size = SECRET_BYTES * (1 + is_before_pairing(self.number))
         if table is None or len(table) != size * len(slots):
-            raise BadDealer(
-                party, f"Expected a valid table from party {party}, got an invalid one."
-            )
+            raise BadDealer(party, f"Expected a valid table from party {party}, got another.")
         return {j: table[n * size : (n + 1) * size] for j, n in slots.items()}
 
     def _check_survivor(self, message: Message, received: Iterable[int]) -> None:

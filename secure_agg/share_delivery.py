@@ -72,7 +72,7 @@ class CiphertextDelivery:
         wanted = len(self.neighbours[sender])
         if len(items) != wanted:
             raise RemoteProtocolError(
-                f"Expected {wanted} ciphertexts from party {sender}, got {len(items)}."
+                f"Expected {wanted} ciphertexts of party {sender}, got {len(items)}."
             )
         self.sent.add(sender)
         for j, item in zip(self.neighbours[sender], items, strict=True):
@@ -196,9 +196,7 @@ class CiphertextDelivery:
     def mark_unproven(self, accuser: int) -> None:
         """Exclude an accuser without evidence from later rounds, and clear those it accused."""
         if accuser not in self.undecided:
-            raise LocalProtocolError(
-                f"Expected a party in an undecided dispute, got party {accuser}."
-            )
+            raise LocalProtocolError(f"Expected a party of an open dispute, got party {accuser}.")
         self.departed.add(accuser)
 
     def judge_evidence(self, message: Evidence) -> None:

@@ -53,7 +53,7 @@ def _check_pairs(state: MaskingState) -> None:
         )
     if (pairing is not None) != (state.phase is PartyPhase.PAIRING):
         raise LocalProtocolError(
-            f"Expected unfinished pair secrets only while PAIRING, got {state.phase.name}."
+            f"Expected unfinished pairs while PAIRING, got {state.phase.name}."
         )
 
 
@@ -100,7 +100,7 @@ class _StateReader:
         piece = self._data[self._position : self._position + size]
         if len(piece) != size:  # before any list is built: a count cannot request memory
             raise LocalProtocolError(
-                f"Expected {size} more bytes at {self._position}, got {len(piece)}."
+                f"Expected {size} bytes at {self._position}, got {len(piece)}."
             )
         self._position += size
         return piece
@@ -108,9 +108,7 @@ class _StateReader:
     def read_number(self, maximum: int = 2**32 - 1) -> int:
         value = int.from_bytes(self._read_bytes(4), "big")
         if value > maximum:
-            raise LocalProtocolError(
-                f"Expected a number up to {maximum} in the state, got {value}."
-            )
+            raise LocalProtocolError(f"Expected a number ≤ {maximum} in the state, got {value}.")
         return value
 
     def read(self, kind: Any) -> Any:  # noqa: PLR0911 - one per type
@@ -133,6 +131,4 @@ class _StateReader:
 
     def check_end(self) -> None:
         if self._position != len(self._data):
-            raise LocalProtocolError(
-                f"Expected {self._position} bytes of state, got {len(self._data)}."
-            )
+            raise LocalProtocolError(f"Expected {self._position} bytes, got {len(self._data)}.")

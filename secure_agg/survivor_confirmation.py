@@ -51,9 +51,7 @@ def accept_survivors(
     run = state.run
     flags = unpack_mask(survivors, run.parties)
     if (flags & ~unpack_mask(current.participants, run.parties)).any():
-        raise RemoteProtocolError(
-            "Expected only survivors that are among the participants, got others."
-        )
+        raise RemoteProtocolError("Expected survivors among the participants, got others.")
     if not flags[state.index]:
         raise RemoteProtocolError(
             f"Expected party {state.index}, which sent its vector, among the survivors, got a list "
@@ -89,9 +87,7 @@ def find_true_signers(
     survived = unpack_mask(survivors, run.parties)
     claimed = unpack_mask(message.signers, run.parties)
     if (claimed & ~survived).any():
-        raise RemoteProtocolError(
-            "Expected confirmations from survivors only, got some from others."
-        )
+        raise RemoteProtocolError("Expected confirmations of survivors only, got others.")
     if len(message.signatures) != SIGNATURE_BYTES * int(claimed.sum()):
         raise RemoteProtocolError(
             f"Expected {claimed.sum()} signatures, got {len(message.signatures)} bytes."

@@ -154,7 +154,7 @@ def _parse_description(file: Path, metadata: Mapping[str, str]) -> dict[str, Any
         )
     if set(described) - {"features"} != _DESCRIPTION_KEYS:
         raise ModelFileError(
-            f"{file}: Expected the keys {sorted(_DESCRIPTION_KEYS)}, got {sorted(described)}."
+            f"{file}: Expected keys {sorted(_DESCRIPTION_KEYS)}, got {sorted(described)}."
         )
     for key, kind in (("label", str), ("intercept", bool), ("schema", str)):
         if type(described[key]) is not kind:

@@ -171,9 +171,7 @@ def _compute_gdp_mu(steps: CountedSteps, delta: float, limit: float) -> float:
     low, high = 0.0, limit
     for _ in range(60):
         mu = (low + high) / 2
-        fits = all(
-            (deltas <= _compute_gaussian_deltas(mu, e) + delta).all() for e, deltas in curves
-        )
+        fits = all((ds <= _compute_gaussian_deltas(mu, e) + delta).all() for e, ds in curves)
         low, high = (low, mu) if fits else (mu, high)
         if high - low <= 1e-7 * high:
             break

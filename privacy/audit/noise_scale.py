@@ -110,9 +110,7 @@ class Residuals:
         if self.law not in FACTOR_LAWS:
             raise ValueError(f"Expected a law of {', '.join(FACTOR_LAWS)}, got {self.law!r}.")
         if min(self.vectors, self.dimension) < 1:
-            raise ValueError(
-                f"Expected vectors and dimension >= 1, got {self.vectors}, {self.dimension}."
-            )
+            raise ValueError(f"Expected vectors and d >= 1, got {self.vectors}, {self.dimension}.")
         check_positive("the residuals' total", self.total)
 
     @classmethod

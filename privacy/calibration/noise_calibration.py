@@ -313,7 +313,5 @@ def _compute_epsilon_share(epsilon: float, rounds: int) -> float:
     while to_fraction(share) * rounds > to_fraction(epsilon):
         share = math.nextafter(share, 0.0)
     if share == 0:
-        raise CalibrationError(
-            f"Expected epsilon/rounds > 0, got {format_exact(epsilon)}/{rounds}."
-        )
+        raise CalibrationError(f"Expected epsilon/rounds > 0, got {epsilon}/{rounds}.")
     return share

@@ -46,9 +46,7 @@ def run_independence_test(
         unit: units of the noise in one record.
     """
     if noisy.ndim != 2 or min(noisy.shape) < 2 or noisy.size > MAX_CELLS:
-        raise ValueError(
-            f"Expected a table of 2 × 2 to {MAX_CELLS} cells, got shape {noisy.shape}."
-        )
+        raise ValueError(f"Expected a table of 2 × 2 to {MAX_CELLS} cells, got {noisy.shape}.")
     deviation = noise.deviation / unit
     (found,), (expected,) = _compute_statistics(noisy[None], deviation)
     records = round(float(noisy.sum()))

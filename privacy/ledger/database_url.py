@@ -88,9 +88,7 @@ def parse_postgresql_url(text: str) -> str:
         urlsplit(text).port  # noqa: B018 - which is a number
     except ValueError:
         # The text may contain a password, so neither the text nor the cause is shown.
-        raise ValueError(
-            "Expected postgresql://user@host:port/database, got another text."
-        ) from None
+        raise ValueError("Expected postgresql://user@host:port/database, got other text.") from None
     return f"postgresql://{rest}"
 
 

@@ -82,9 +82,7 @@ def upgrade_ledger(
         return None
     with closing(Database(location, create=False, read_only=False, upgrading=True)) as place:
         if copy is None and place.path is None:
-            raise LedgerError(
-                f"Expected a place for the copy of {place.name}: add --copy and a file's name."
-            )
+            raise LedgerError(f"Expected a place for the copy of {place.name}: add --copy FILE.")
         if copy is None:
             copy = f"{place.path}.version-{version}"
         with place.open_connection(lock=True) as connection:
@@ -184,7 +182,7 @@ def _copy_key(key: Path, target: Path) -> None:
 def _name_at_the_end(path: Path) -> Iterator[Path]:
     """Yield the path of an empty draft, which gets its name when the block ends."""
     if os.path.lexists(path):
-        raise LedgerConflict(f"Expected no file at {path}, there is one. Nothing was copied.")
+        raise LedgerConflict(f"Expected no file at {path}, got one. Nothing was copied.")
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
     os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     try:
@@ -206,10 +204,7 @@ def _convert_os_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except FileExistsError:
-        raise LedgerConflict(
-            f"Expected no file at {path}, there is one. Nothing was copied."
-        ) from None
+        raise LedgerConflict(f"Expected no file at {path}, got one. Nothing was copied.") from None
     except OSError as error:
-        raise LedgerUnavailable(
-            f"Cannot write {path}: {error.strerror}. Nothing was copied."
-        ) from error
+        said = f"Cannot write {path}: {error.strerror}. Nothing was copied."
+        raise LedgerUnavailable(said) from error

@@ -98,9 +98,7 @@ def _open_account(
     writer: LedgerWriter, budget: DatasetBudget, seen: Iterable[str], rows: KnownRows | None
 ) -> DatasetBudget:
     if budget.certificate is AccountCertificate.LOWEST_BOUND:
-        raise ValueError(
-            "Expected a certificate that is proved for a new budget, got lowest-bound."
-        )
+        raise ValueError("Expected a proved certificate for a new budget, got lowest-bound.")
     new = BudgetAccount(budget=budget).with_fingerprints(seen, rows)
     body = {
         "at": format_now(),

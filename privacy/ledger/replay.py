@@ -98,9 +98,7 @@ class Replay:
             self._check_within_budget(before)
         if record.kind == RecordKind.RESERVE:
             if known is not None:
-                raise ValueError(
-                    f"release {record.index} of {record.run_id!r} was reserved before."
-                )
+                raise ValueError(f"release {record.index} of {record.run_id!r} was reserved.")
             found = apply_record(before, record)
             self._live[name] = parse_reserved_entry(record)
             return found

@@ -119,9 +119,7 @@ def reserve(writer: LedgerWriter, entries: Sequence[LedgerEntry]) -> tuple[int, 
     known = [_find_reservation(writer, entry) for entry in entries]
     keys = {entry.key for entry in entries}
     if len(keys) < len(entries):
-        raise LedgerConflict(
-            f"Expected one entry per budget in one step, got {len(entries)} for {len(keys)}."
-        )
+        raise LedgerConflict(f"Expected one entry per budget, got {len(entries)} for {len(keys)}.")
     for name in {key.dataset for key in keys}:
         charged = {key.unit for key in keys if key.dataset == name}
         check_units(name, charged=charged, registered=writer.get_accounts(name).keys())

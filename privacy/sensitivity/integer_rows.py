@@ -141,9 +141,7 @@ def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
     """
     count = rows.shape[-2]
     if not 0 < length < EXACT or count * length >= 2**63:
-        raise ValueError(
-            f"Expected rows no longer than 2^53 and a sum below 2^63, got {count} of {length}."
-        )
+        raise ValueError(f"Expected rows ≤ 2^53 and a sum below 2^63, got {count} of {length}.")
     step = (EXACT - 1) // length
     own = [(..., slice(at, at + step), slice(None)) for at in range(0, max(count, 1), step)]
     if len(own) == 1:

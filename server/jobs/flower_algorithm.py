@@ -107,7 +107,7 @@ class FlowerSection(AlgorithmSection):
         check_unchanged(job, "data", unused, needs)
         if job.parties.count < 2:
             raise ValueError(
-                f"Expected at least 2 parties with unit = 'party', got {job.parties.count}."
+                f"Expected at least 2 parties with unit party, got {job.parties.count}."
             )
         if job.run.engine == "ray":
             raise ValueError("Expected run.engine = 'fast' or 'processes' with flower, got 'ray'.")

@@ -64,9 +64,7 @@ class GradientPerturbationSection(LinearModelSection):
         if level and not job.model.has_intercept:
             columns = parties.columns
             if not columns:
-                raise JobError(
-                    "Expected algorithm.level-rounds = 0 for rows without a schema, got more."
-                )
+                raise JobError("Expected algorithm.level-rounds = 0 without a schema, got more.")
         with translate_errors(ValueError, JobError):
             return Steps(
                 **self._build_step_settings(job, model), level_rounds=level, level_columns=columns

@@ -218,9 +218,7 @@ class Job(JobSection):
         """Number of releases; output perturbation has one."""
         own = self.algorithm
         if own.releases is None and getattr(own, "rounds", 1) == "auto":
-            raise JobError(
-                "Expected a number of rounds, got algorithm.rounds = 'auto': resolve the job first."
-            )
+            raise JobError("Expected a resolved job, got algorithm.rounds = 'auto'.")
         return own.releases or int(getattr(own, "rounds", 1))
 
     @property

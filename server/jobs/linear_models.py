@@ -55,9 +55,7 @@ class LinearSection(ModelSection):
     def feature_map(self) -> dict[str, Any]:
         """Name and settings of the feature map; {}: none."""
         if self.is_feature_map_open:
-            raise JobError(
-                "Expected chosen features, got model.features = 'auto': resolve the job first."
-            )
+            raise JobError("Expected a resolved job, got model.features = 'auto'.")
         if self.features == "none":
             return {}
         return {"name": get_public_name(self.features), "settings": dict(self.feature_settings)}

@@ -271,9 +271,7 @@ def compute_model_width(job: Job, features: int) -> int:
     """Return the number of columns that the job's network sees; raises JobError."""
     count = job.model.component_count
     if count is not None and count > features:
-        raise JobError(
-            f"Expected model.components of at most {features}, the number of features, got {count}."
-        )
+        raise JobError(f"Expected model.components ≤ {features} features, got {count}.")
     return features if count is None else count
 
 
@@ -336,9 +334,7 @@ def _check_sampled_parties(job: Job) -> None:
     if parties.per_round == "all":
         return
     if unit == "both":
-        raise ValueError(
-            "Expected privacy.unit = 'party' or 'record' with parties.per-round, got 'both'."
-        )
+        raise ValueError("Expected unit party or record with parties.per-round, got 'both'.")
     if unit == "record":
         needs = "privacy.unit = 'party': a record has one account, whether rounds are known or not"
         check_unchanged(job, "parties", ("presence",), needs)

@@ -76,13 +76,11 @@ class PartiesSection(JobSection):
         if asked == "all":
             if self.presence != "auto":
                 raise ValueError(
-                    f"Expected parties.presence = 'auto' (it needs {key}), got {self.presence!r}."
+                    f"Expected presence = 'auto' (it needs {key}), got {self.presence!r}."
                 )
         elif isinstance(asked, int):
             if asked > self.count:
-                raise ValueError(
-                    f"Expected {key} of at most parties.count = {self.count}, got {asked}."
-                )
+                raise ValueError(f"Expected {key} ≤ parties.count = {self.count}, got {asked}.")
             if self.presence == "hidden":
                 raise ValueError(
                     f"Expected parties.presence = 'known' with {key} = {asked}, got 'hidden': a "
@@ -207,7 +205,7 @@ class DataSection(JobSection):
             raise ValueError("Expected sizes = [n1, n2, …] with partition = 'sizes', got none.")
         if self.test_source and self.test_fraction:
             raise ValueError(
-                f"Expected test-fraction = 0 with a test-source, got {self.test_fraction}."
+                f"Expected test-fraction = 0 with test-source, got {self.test_fraction}."
             )
         if self.test_schema and not self.test_source:
             raise ValueError("Expected a test-source with a test-schema, got none.")

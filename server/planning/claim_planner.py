@@ -278,9 +278,8 @@ def _assign_charges(job: Job, guarantees: list[Guarantee]) -> tuple[Guarantee, .
     inner, outer = guarantees
 
     def cost(event: PrivacyEvent) -> float:
-        return (
-            Composition().add(event, count=job.rounds).compute_lowest_epsilon(job.privacy.delta)[1]
-        )
+        spent = Composition().add(event, count=job.rounds)
+        return spent.compute_lowest_epsilon(job.privacy.delta)[1]
 
     if not cost(outer.event) < cost(inner.event):
         return (inner, outer)

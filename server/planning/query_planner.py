@@ -150,9 +150,8 @@ class PlannedBatch:
         if self.replacement is not None:
             return (self.replacement.compute_expected_error(facts),)
         noise = self.compute_noise()
-        both = zip(
-            self.batch.queries, self.batch.weights, self.compute_error_ratios(facts), strict=True
-        )
+        batch, ratios = self.batch, self.compute_error_ratios(facts)
+        both = zip(batch.queries, batch.weights, ratios, strict=True)
         return tuple(
             nearer * query.compute_expected_error(weight, noise, facts)
             for query, weight, nearer in both

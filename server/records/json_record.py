@@ -83,9 +83,7 @@ class JsonRecord(BaseModel):
                 key.
         """
         if _LONG_NUMBER.search(text):
-            raise JsonRecordError(
-                f"Expected {cls.__name__} as JSON in {where}: a number is too long."
-            )
+            raise JsonRecordError(f"Expected {cls.__name__} as JSON in {where}: number too long.")
         try:
             return cls.model_validate_json(text, strict=True)
         except ValidationError as error:

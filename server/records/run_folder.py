@@ -115,9 +115,7 @@ def create_folder(
     path = path or parent / f"{stamp}-{kind}-{secrets.token_hex(2)}"
     # Records and pages contain the name, as UTF-8 text.
     if not str(path.resolve()).isprintable():
-        raise RunFolderError(
-            f"Expected a folder's name of printable characters, got {str(path)!a}."
-        )
+        raise RunFolderError(f"Expected a printable folder's name, got {str(path)!a}.")
     try:
         if path.exists() and not path.is_dir():
             raise RunFolderError(f"Expected a new folder at {path}, got a file. Choose another.")

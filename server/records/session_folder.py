@@ -68,14 +68,10 @@ class SessionFolder(WorkFolder):
             run_id = str(settings.pop("run"))
         except OSError as error:
             if isinstance(error, FileNotFoundError):
-                raise RunFolderError(
-                    f"Expected the folder of a session at {path}, got none."
-                ) from error
+                raise RunFolderError(f"Expected a session's folder at {path}, got none.") from error
             raise RunFolderError(describe_error(error)) from error
         except (ValueError, KeyError, AttributeError) as error:
-            raise RunFolderError(
-                f"Expected the folder of a session at {path}, got none."
-            ) from error
+            raise RunFolderError(f"Expected a session's folder at {path}, got none.") from error
         return cls(path, run_id, settings)
 
     def load_answers(self) -> list[dict[str, Any]]:

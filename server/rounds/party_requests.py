@@ -247,9 +247,8 @@ class PartyResponses:
             take(reply.frame.blobs[blob])
         except RemoteProtocolError as error:
             (name,) = self.party_states.list_names([reply.party])
-            _log.warning(
-                "%s broke the protocol: %s", name, self.party_states.replace_indices(str(error))
-            )
+            said = self.party_states.replace_indices(str(error))
+            _log.warning("%s broke the protocol: %s", name, said)
             self.mark_silent(reply.party)
             return False
         accepted.add(reply.party)

@@ -254,9 +254,7 @@ class PartyCohort:
         blob = save_state({"theta": state["theta"]})
         proposed = self.agreement.plan.with_round(plan.round_number).with_step(plan.step)
         if plan != proposed:
-            raise ValueError(
-                f"Expected the plan that the parties joined for, {proposed}, got {plan}."
-            )
+            raise ValueError(f"Expected the plan that the parties joined, {proposed}, got {plan}.")
         agreed = replace(self.agreement, plan=proposed, serial=number, state=blob)
         earlier = self._requested.load(plan) if plan.sum_guarantees else frozenset[int]()
         plans = self.server.plan(

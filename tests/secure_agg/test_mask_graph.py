@@ -102,7 +102,7 @@ def test_what_no_graph_can_bear_is_refused(parties, corrupt, dropped):
 
 @pytest.mark.parametrize(("parties", "degree"), [(5, 3), (12, 3), (60, 9), (5, 5), (5, -1)])
 def test_a_degree_that_is_odd_or_that_no_graph_has_is_refused(parties, degree):
-    with pytest.raises(ValueError, match="even below that"):
+    with pytest.raises(ValueError, match="even below it"):
         build_neighbour_table(parties, degree, b"")
 
 

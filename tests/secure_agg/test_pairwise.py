@@ -199,9 +199,7 @@ def test_the_server_refuses_what_is_out_of_order_and_goes_on(drill):
     d = drill.build()
     advert = d.parties[0].advertise()
     d.server.handle_advertise(advert)
-    with pytest.raises(
-        RemoteProtocolError, match="Expected one Advertise message from party 0, got two"
-    ):
+    with pytest.raises(RemoteProtocolError, match="Expected one Advertise of party 0, got two"):
         d.server.handle_advertise(advert)
     with pytest.raises(TooFewSurvivors, match="Expected >= 3 parties, got 1"):
         d.server.build_rosters()
