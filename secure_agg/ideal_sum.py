@@ -119,15 +119,13 @@ class IdealSum:
         self._wire_round += 1
         survivors, up, down = compute_outcome(run, dimension, dropped, number=self._wire_round)
         empty: Ring = np.empty(0, dtype=get_ring_dtype(run.ring_bits))
-        return SumResult(
-            total=empty, survivors=survivors, bytes_up=up, bytes_down=down, stages=STAGES
-        )
+        traffic = {"bytes_up": up, "bytes_down": down}
+        return SumResult(total=empty, survivors=survivors, **traffic, stages=STAGES)
 
     def build_full_result(self, total: Ring, *, round_number: int) -> SumResult:
         """Return what `sum` returns if no party drops and the vectors add up to `total` `[d]`.
 
         For a simulation that has the sum already.
         """
-        return replace(
-            self.simulate_round(total.size, round_number=round_number, dropped={}), total=total
-        )
+        known = self.simulate_round(total.size, round_number=round_number, dropped={})
+        return replace(known, total=total)

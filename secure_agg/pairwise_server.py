@@ -232,9 +232,7 @@ class MaskingServer:
         chosen = choose_participants(run, asked & set(shares))
         self._end_round()
         self.round_number, self.phase = number, ServerPhase.VECTORS
-        self._round_shares = {
-            later: kept for later, kept in self._round_shares.items() if later > number
-        }
+        self._round_shares = {n: kept for n, kept in self._round_shares.items() if n > number}
         within = set(chosen)
         self._sum = ServerRound(
             run=run,

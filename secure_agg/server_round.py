@@ -150,9 +150,8 @@ class ServerRound:
     def build_survivors_list(self) -> bytes:
         """Build the Survivors message: the parties whose vectors are in the total."""
         survivors = self._pack_parties(self.arrived)
-        return encode(
-            self.run, Survivors(sender=SERVER, round_number=self.number, survivors=survivors)
-        )
+        message = Survivors(sender=SERVER, round_number=self.number, survivors=survivors)
+        return encode(self.run, message)
 
     def add_confirmation(self, message: Confirm, identity: bytes) -> None:
         """Check and store a survivor's signature of the list."""

@@ -81,9 +81,9 @@ def _encode_value(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one per ty
         return b"".join(parts)
     first, *rest = get_args(kind)
     if rest == [NoneType]:
-        return (
-            _encode_number(0) if value is None else _encode_number(1) + _encode_value(value, first)
-        )
+        if value is None:
+            return _encode_number(0)
+        return _encode_number(1) + _encode_value(value, first)
     if get_origin(kind) is dict:
         pairs = [_encode_number(key) + _encode_value(value[key], *rest) for key in sorted(value)]
         return _encode_number(len(value)) + b"".join(pairs)

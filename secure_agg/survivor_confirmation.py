@@ -112,9 +112,8 @@ def build_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) 
     opened, secrets = [False] * run.degree, []
     for at, j in _list_members(state, current):
         sealed = current.envelopes[at * ENVELOPE_BYTES : (at + 1) * ENVELOPE_BYTES]
-        share = unseal(
-            current.envelope_keys[at], j, sealed, encode_binding(run, current.number, j, me)
-        )
+        bound_to = encode_binding(run, current.number, j, me)
+        share = unseal(current.envelope_keys[at], j, sealed, bound_to)
         opened[at] = share is not None
         if survived[j]:
             secrets.append(share[:SECRET_BYTES] if share else _NO_SHARE)

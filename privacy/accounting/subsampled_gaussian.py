@@ -266,9 +266,8 @@ def _compute_replace_one_rdp(rate: float, sigma: float) -> NDArray[np.float64]:
         log_q = np.logaddexp(rest, math.log(rate) + mirrored)
         terms = centre + alpha * log_p + (1 - alpha) * log_q
         peak = float(terms.max())
-        total = peak + math.log(
-            np.exp(terms - peak).sum() * step / (sigma * math.sqrt(2 * math.pi))
-        )
+        whole = np.exp(terms - peak).sum() * step / (sigma * math.sqrt(2 * math.pi))
+        total = peak + math.log(whole)
         # Rounded up by the possible error of summing logarithms of this size.
         result[at] = max(0.0, total + 1e-13 * (1 + abs(peak))) / (alpha - 1)
     return result

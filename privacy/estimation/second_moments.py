@@ -166,9 +166,8 @@ class NoisySecondMoments:
             return np.full_like(axes, np.nan), np.full(len(axes), usual)
         axes[:, 0] = -self.mean[1:]
         squares = np.einsum("iq,qr,ir->i", axes, self.matrix, axes)
-        noise = np.linalg.norm(
-            np.einsum("iq,iqd->id", axes, self._compute_noise_shifts(axes)), axis=1
-        )
+        shifts = np.einsum("iq,iqd->id", axes, self._compute_noise_shifts(axes))
+        noise = np.linalg.norm(shifts, axis=1)
         least = np.maximum(noise, 1e-12 * self.count)
         axes /= np.sqrt(np.where(squares > MIN_DEVIATIONS * least, squares, np.nan))[:, None]
         return axes, self.count * MIN_DEVIATIONS * least / np.maximum(squares, least)
@@ -200,9 +199,8 @@ class NoisySecondMoments:
         axes, needs = self._centred
         rows, own = [0, *predictors], np.array([target, *predictors]) - 1
         least, noise = self._find_least_eigenvalue(axes[own[1:]])
-        needed = max(
-            float(needs[own].max()), self.count * MIN_DEVIATIONS * noise / max(least, noise)
-        )
+        enough = self.count * MIN_DEVIATIONS * noise / max(least, noise)
+        needed = max(float(needs[own].max()), enough)
         if not (np.isfinite(axes[own]).all() and least > MIN_DEVIATIONS * noise):
             nothing = np.full((len(rows), len(rows)), np.nan)
             return RegressionEstimate(

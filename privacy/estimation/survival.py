@@ -115,10 +115,8 @@ class LifeTable:
     @cached_property
     def known(self) -> NDArray[np.bool_]:
         """`[G, K]` whether the number at risk exceeds its noise in all intervals so far."""
-        least = np.maximum(
-            MIN_DEVIATIONS * self.deviation * self.compute_deviation(self._risk), 0.5
-        )
-        return np.logical_and.accumulate(self.at_risk > least, axis=1)
+        least = MIN_DEVIATIONS * self.deviation * self.compute_deviation(self._risk)
+        return np.logical_and.accumulate(self.at_risk > np.maximum(least, 0.5), axis=1)
 
     @cached_property
     def _hazard(self) -> tuple[Numbers, Numbers, Numbers]:
@@ -150,9 +148,8 @@ class LifeTable:
         greenwood = np.cumsum(np.maximum(hazard, 0) / (risk * kept), axis=1)
         value: Numbers = np.cumprod(1 - hazard, axis=1, dtype=np.float64)
         spread: Numbers = curve * np.sqrt(greenwood)
-        return CurveEstimate(
-            value=value, noise=curve * self.compute_deviation(slope), sampling=spread
-        )
+        noise = curve * self.compute_deviation(slope)
+        return CurveEstimate(value=value, noise=noise, sampling=spread)
 
     def run_log_rank_test(self) -> LogRankResult:
         """Test for equal hazards in all groups that have records beyond noise (Mantel 1966).

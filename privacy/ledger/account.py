@@ -319,9 +319,8 @@ class BudgetAccount:
         if self.must_plan(event):
             if not self.has_held(run_id, event, blocks):
                 raise ValueError("Expected a step of a planned job, got another.")
-            return self._replace_hold(
-                run_id, own._replace(planned=_remove_claim(own.planned, event))
-            )
+            left = own._replace(planned=_remove_claim(own.planned, event))
+            return self._replace_hold(run_id, left)
         after = replace(self, charged=self.charged.add(event, blocks))
         if self.has_held(run_id, event, blocks):
             own = own._replace(claims=_remove_claim(own.claims, event))

@@ -47,9 +47,8 @@ def apply_record(
                 raise ValueError("its columns belong to another entry.")
             found = account.with_release(entry.run_id, entry.event, entry.blocks)
         case RecordKind.VOID if settled_entry is not None:
-            found = account.with_voided(
-                settled_entry.run_id, settled_entry.event, settled_entry.blocks
-            )
+            entry = settled_entry
+            found = account.with_voided(entry.run_id, entry.event, entry.blocks)
         case RecordKind.COMMIT if settled_entry is not None:
             pass
         case RecordKind.RECOGNISE:

@@ -68,9 +68,8 @@ class OwnerDecision:
 
 def list_decisions(records: Iterable[LedgerRecord]) -> tuple[OwnerDecision, ...]:
     """Return the decisions among records, in order."""
-    return tuple(
-        OwnerDecision.from_record(each) for each in records if each.kind == RecordKind.DECIDE
-    )
+    made = (each for each in records if each.kind == RecordKind.DECIDE)
+    return tuple(map(OwnerDecision.from_record, made))
 
 
 def map_latest_decisions(decisions: Iterable[OwnerDecision]) -> dict[str, OwnerDecision]:

@@ -100,16 +100,13 @@ class SpentByBlock:
 
     def add(self, event: PrivacyEvent, blocks: Blocks, count: int = 1) -> SpentByBlock:
         """Return the state after more releases on these blocks."""
-        more = {
-            name: each.add(event, count) for name, each in self.get_compositions(blocks).items()
-        }
-        return self._replace_blocks(more)
+        before = self.get_compositions(blocks)
+        return self._replace_blocks({name: each.add(event, count) for name, each in before.items()})
 
     def remove(self, event: PrivacyEvent, blocks: Blocks) -> SpentByBlock:
         """Return the state after one of these releases was voided."""
-        return self._replace_blocks(
-            {name: each.remove(event) for name, each in self.get_compositions(blocks).items()}
-        )
+        before = self.get_compositions(blocks)
+        return self._replace_blocks({name: each.remove(event) for name, each in before.items()})
 
     def _replace_blocks(self, changed: dict[str, Composition]) -> SpentByBlock:
         everywhere = changed.pop(OTHER_BLOCKS, self.everywhere)

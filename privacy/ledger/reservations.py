@@ -204,9 +204,8 @@ def commit(
     body = {"outcome": dict(outcome), "checkpoint": digest}
     reserved = _settle(writer, first, RecordKind.COMMIT, body)
     if reserved is not None and checkpoint is not None:
-        writer.set_checkpoint(
-            run_id=reserved.run_id, index=reserved.index, digest=digest, data=checkpoint
-        )
+        row = {"run_id": reserved.run_id, "index": reserved.index, "digest": digest}
+        writer.set_checkpoint(**row, data=checkpoint)
 
 
 def void(writer: LedgerWriter, reservation_ids: Sequence[int], reason: str) -> None:

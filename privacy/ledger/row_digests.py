@@ -76,9 +76,8 @@ class RowKey:
         if not rows[:, 2].any():  # avoid copying ten million rows
             return {NO_BLOCK: self.digest_rows(rows)}
         blocks = np.unique(rows[:, 2])
-        return {
-            format_block(int(each)): self.digest_rows(rows[rows[:, 2] == each]) for each in blocks
-        }
+        of = rows[:, 2]
+        return {format_block(int(b)): self.digest_rows(rows[of == b]) for b in blocks}
 
 
 NO_BLOCK: Final = ""

@@ -331,9 +331,7 @@ class LedgerWriter(LedgerReader):
         from parley.privacy.ledger.row_digests import split_into_pieces, summarise_pieces  # noqa: PLC0415 - likewise
 
         stored = sum(1 for _ in self.iterate_pieces(name))
-        pieces = (
-            piece for block, digests in new.items() for piece in split_into_pieces(block, digests)
-        )
+        pieces = (piece for each in new.items() for piece in split_into_pieces(*each))
         for number, piece in enumerate(pieces, stored):
             own = {"name": name, "number": number, "key": key, **piece._asdict()}
             self.connection.insert(ROWS, own)

@@ -67,9 +67,8 @@ class Gaussian(GaussianLaw):
     def event(self) -> PrivacyEvent:
         """Return the event with μ = Δ/σ, rounded up."""
         mu = round_quotient_up(self.sensitivity, self.sigma)
-        return Approximate(
-            event=GaussianEvent(mu=mu), delta=compute_rounded_distance(self.dimension)
-        )
+        distance = compute_rounded_distance(self.dimension)
+        return Approximate(event=GaussianEvent(mu=mu), delta=distance)
 
     def draw_many(self, count: int, stream: NoiseStream) -> NDArray[np.int64]:
         """Draw `[count, d]` rounded Gaussian values; raise ValueError for σ outside [2⁻²⁰, 2⁴⁰]."""

@@ -73,9 +73,8 @@ class Selection(ABC):
     @property
     def rate(self) -> Fraction:
         """ε/(2Δ), with the smaller of the decimal and binary readings of ε."""
-        return min(to_fraction(self.epsilon), Fraction(self.epsilon)) / (
-            2 * Fraction(self.sensitivity)
-        )
+        least = min(to_fraction(self.epsilon), Fraction(self.epsilon))
+        return least / (2 * Fraction(self.sensitivity))
 
     @abstractmethod
     def event(self) -> Pure:

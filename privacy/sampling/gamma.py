@@ -234,10 +234,9 @@ class GammaDraws(_GammaDraws):
     ) -> tuple[Any, Any]:
         """Return bounds of X/(X + Y), which grows with X and falls with Y."""
         alpha = self._fraction
+        rest = 1 / (1 - alpha)
         x_low, x_high = (_compute_power(mp, end, 1 / alpha) for end in one.compute_bounds(mp))
-        y_low, y_high = (
-            _compute_power(mp, end, 1 / (1 - alpha)) for end in other.compute_bounds(mp)
-        )
+        y_low, y_high = (_compute_power(mp, end, rest) for end in other.compute_bounds(mp))
         return x_low / (x_low + y_high), x_high / (x_high + y_low)
 
 

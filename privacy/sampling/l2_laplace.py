@@ -122,9 +122,7 @@ class _MixingScales:
 
         def enclosure(mp: Any, bits: int) -> tuple[Any, Any]:
             low, high = self._drawn.get_draw(row).refine_bounds(mp, bits)
-            twice = 2 * mp.mpf(self._scale) ** 2
-            return widen(
-                mp, mp.sqrt(twice * low + self._jitter), mp.sqrt(twice * high + self._jitter)
-            )
+            twice, jitter = 2 * mp.mpf(self._scale) ** 2, self._jitter
+            return widen(mp, mp.sqrt(twice * low + jitter), mp.sqrt(twice * high + jitter))
 
         return enclosure

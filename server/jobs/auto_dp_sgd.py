@@ -73,10 +73,8 @@ def choose_dp_sgd_settings(
     signal, facts = min(found)
     way = signal * math.sqrt(1 - job.model.components_share) * _PATH_SHARE
     total = min(max(10 * math.ceil(way / (10 * _STEP_LENGTH)), _MIN_STEPS), _MAX_STEPS)
-    rate = min(
-        1.0, _EXPECTED_BATCH / federation.count_records(private=job.privacy.has_private_sizes)
-    )
-    rate = replace_auto(given.sampling_rate, rate)
+    records = federation.count_records(private=job.privacy.has_private_sizes)
+    rate = replace_auto(given.sampling_rate, min(1.0, _EXPECTED_BATCH / records))
     if given.batch_size != "auto":
         rate = min(1.0, given.batch_size / federation.min_records)
     local = 10 if sums else max(1, total // max(4 * federation.parties, 20))
@@ -120,6 +118,5 @@ def choose_dp_sgd_settings(
         f"rate {settled.learning_rate:.3g}, momentum {momentum:.3g}",
     )
     learned = steps.model_copy(update={"rounds": rounds})
-    return AutoChoices(
-        {"dp_sgd": settled, "algorithm": learned}, (f"from {facts}", ", ".join(said))
-    )
+    reasons = (f"from {facts}", ", ".join(said))
+    return AutoChoices({"dp_sgd": settled, "algorithm": learned}, reasons)

@@ -21,11 +21,10 @@ if TYPE_CHECKING:
 
 def compute_components_mu(job: Job) -> float:
     """Return μ of the components' release; 0 without one."""
-    share = job.model.components_share
-    budget = job.budgets[0]
-    return (
-        math.sqrt(share) * compute_gaussian_mu(budget.epsilon, budget.noise_delta) if share else 0.0
-    )
+    share, budget = job.model.components_share, job.budgets[0]
+    if not share:
+        return 0.0
+    return math.sqrt(share) * compute_gaussian_mu(budget.epsilon, budget.noise_delta)
 
 
 def calibrate_noise_multiplier(

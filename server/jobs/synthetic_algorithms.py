@@ -209,7 +209,5 @@ class RandomFeaturesSection(_OneSumSection):
             bound=bound,
         )
         # Draw W only once its size is known to fit a machine.
-        digest = kernel_mean_embedding.compute_waves_digest(
-            wide, self.frequencies, scale, self.seed
-        )
-        return replace(chosen, digest=digest)
+        compute_digest = kernel_mean_embedding.compute_waves_digest
+        return replace(chosen, digest=compute_digest(wide, self.frequencies, scale, self.seed))

@@ -52,9 +52,8 @@ def scale_to_average(plan: ReleasePlan, guarantee: Guarantee) -> Mechanism:
     if guarantee.in_training:
         return guarantee.mechanism
     summed = 1 if plan.sampled_noises else plan.parties
-    return guarantee.mechanism.convert_to_unit(
-        guarantee.compute_unit_scale(plan.encoding.scale) * summed
-    )
+    unit = guarantee.compute_unit_scale(plan.encoding.scale) * summed
+    return guarantee.mechanism.convert_to_unit(unit)
 
 
 def build_held_out_counts(

@@ -165,9 +165,8 @@ class PlannedBatch:
         agreement = BatchConsistency(
             batch=batch, facts=facts, noise=self.compute_noise(), clipped=self.counting.clip != ""
         )
-        return tuple(
-            compute_rms(agreement.factors[place]) for place in batch.list_slices(facts.schema)
-        )
+        slices = batch.list_slices(facts.schema)
+        return tuple(compute_rms(agreement.factors[place]) for place in slices)
 
 
 NoiseReplacement: TypeAlias = PrivateSelection | RandomisedReports
@@ -242,9 +241,8 @@ def plan_batch(
             refused.append(error)
     if not planned:
         raise refused[0]
-    return min(
-        planned, key=lambda each: math.fsum(map(_compute_log, each.compute_errors(terms.facts)))
-    )
+    facts = terms.facts
+    return min(planned, key=lambda each: math.fsum(map(_compute_log, each.compute_errors(facts))))
 
 
 def _move_noise_inside(planned: PlannedBatch, reports: RandomisedReports) -> PlannedBatch:

@@ -124,6 +124,5 @@ def build_federation(
             )
     known = Federation.from_sizes(np.array(sizes), None if least == "auto" else least)
     # As if the absent parties had the mean size: n̄ only scales the weights.
-    return replace(
-        known, parties=parties, total_records=round(known.total_records * parties / len(sizes))
-    )
+    total = round(known.total_records * parties / len(sizes))
+    return replace(known, parties=parties, total_records=total)

@@ -44,9 +44,8 @@ class PartyStates:
             names: of the parties, by index.
         """
         self._path = path
-        self._parties = [
-            {"name": name, "state": str(PartyStatus.OFFLINE), "reason": ""} for name in names
-        ]
+        begun = {"state": str(PartyStatus.OFFLINE), "reason": ""}
+        self._parties = [{"name": name, **begun} for name in names]
         self._round, self._stage, self._written = 0, "starting", 0.0
         self._lock = Lock()
         self._later: Timer | None = None

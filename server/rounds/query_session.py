@@ -132,7 +132,10 @@ class QuerySession:
 
     def list_charged(self) -> tuple[RecordedEntry, ...]:
         """Return the ledger's entry of every release, in order."""
-        entries = self.ledger.list_entries(self.folder.run_id)
+        return self._list_committed(self.folder.run_id)
+
+    def _list_committed(self, run_id: str) -> tuple[RecordedEntry, ...]:
+        entries = self.ledger.list_entries(run_id)
         return tuple(each for each in entries if each.state is EntryState.COMMITTED)
 
     @property
@@ -184,10 +187,7 @@ class QuerySession:
                 "accountant_version": ACCOUNTANT_VERSION,
             },
         )
-        known = [
-            each for each in self.ledger.list_entries(run) if each.state is EntryState.COMMITTED
-        ]
-        if not known:
+        if not self._list_committed(run):
             held = self.ledger.reserve([entry])
             self.ledger.commit([each.id for each in held], outcome={"cells": len(cells)})
         budgets = {}

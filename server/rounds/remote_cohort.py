@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -121,9 +121,7 @@ class PartyCohort:
         answered: set[int] = set()
         for reply in self._responses.request(frames, self.setup):
             if self._responses.accept(reply, self.server.handle_encapsulated, answered, blobs=2):
-                self._responses.accept(
-                    reply, self._build_shares_handler(1), self._get_ready(1), blob=1, blobs=2
-                )
+                self._accept_shares(reply, 1, blob=1, blobs=2)
         # A party without the roster has no pair secrets: it cannot return in this run.
         self._joined &= answered
         self.party_states.set_parties(self._joined, PartyStatus.ONLINE)
@@ -167,9 +165,10 @@ class PartyCohort:
         self.agreement = replace(self.agreement, parameters=self.server.run)
         return set(given)
 
-    def _build_shares_handler(self, number: int) -> Callable[[bytes], int]:
-        """Return a handler that accepts only shares of the requested round."""
-        return partial(self.server.handle_shares, number=number)
+    def _accept_shares(self, reply: Reply, number: int, **place: int) -> None:
+        """Hand shares to the protocol; it accepts only those of the requested round."""
+        take = partial(self.server.handle_shares, number=number)
+        self._responses.accept(reply, take, self._get_ready(number), **place)
 
     def _get_ready(self, number: int) -> set[int]:
         """Return the parties whose shares of a round have arrived."""
@@ -214,9 +213,7 @@ class PartyCohort:
         frames = self._build_prepare_frames(parties - ready, number)
         for reply in self._responses.request(frames, traffic):
             if not self._accept_complaint(reply):
-                self._responses.accept(
-                    reply, self._build_shares_handler(number), self._get_ready(number)
-                )
+                self._accept_shares(reply, number)
 
     def _build_prepare_frames(
         self, parties: Collection[int], number: int | None
@@ -283,15 +280,10 @@ class PartyCohort:
             if self._accept_complaint(reply):
                 continue
             if reply.party not in plans:
-                self._responses.accept(
-                    reply, self._build_shares_handler(following), self._get_ready(following)
-                )
+                self._accept_shares(reply, following)
             elif self._responses.accept(reply, self.server.handle_vector, arrived, blobs=2):
                 self.party_states.set_party(reply.party, PartyStatus.MASKED)
-                ready = self._get_ready(following)
-                self._responses.accept(
-                    reply, self._build_shares_handler(following), ready, blob=1, blobs=2
-                )
+                self._accept_shares(reply, following, blob=1, blobs=2)
         if plan.min_survivors > len(arrived):
             raise TooFewSurvivors(
                 f"Expected >= {plan.min_survivors} survivors, got {len(arrived)} of {len(plans)} "
@@ -322,8 +314,7 @@ class PartyCohort:
         ):
             if reply.party in back:
                 if not self._accept_complaint(reply):
-                    take, ready = self._build_shares_handler(following), self._get_ready(following)
-                    self._responses.accept(reply, take, ready)
+                    self._accept_shares(reply, following)
                 continue
             self._responses.accept(reply, self.server.handle_confirm, heard)
         self._check_one_sum(len(heard))

@@ -90,10 +90,9 @@ def format_epsilon_delta(epsilon: float | None, delta: float) -> str:
 
 def format_account(row: AdversaryAccount) -> str:
     """Format a guarantee's cost against one adversary; no ε if no bound is proved."""
-    unproved = row.epsilon is None
-    stats = (
-        "no bound is proved (ε = ∞)" if unproved else format_epsilon_delta(row.epsilon, row.delta)
-    )
+    stats = "no bound is proved (ε = ∞)"
+    if row.epsilon is not None:
+        stats = format_epsilon_delta(row.epsilon, row.delta)
     return f"{stats}{' (charged)' if row.charged else ''}"
 
 
