@@ -221,9 +221,7 @@ class BudgetAccount:
 
     def has_held(self, run_id: str, event: PrivacyEvent, blocks: Blocks) -> bool:
         """Return whether the run already holds this release."""
-        own = self.held.get(run_id)
-        if own is None or own.blocks != blocks:
-            return False
+        own = self._get_hold(run_id, blocks)
         return event in dict(own.planned if self.must_plan(event) else own.claims)
 
     def must_plan(self, event: PrivacyEvent) -> bool:
@@ -243,13 +241,14 @@ class BudgetAccount:
         return tuple(planned)
 
     def _list_unplanned(self, run_id: str, claims: Claims, blocks: Blocks) -> Claims:
-        before = dict(self._get_planned(run_id, blocks))
+        before = dict(self._get_hold(run_id, blocks).planned)
         more = ((e, n - before.get(e, 0)) for e, n in claims if self.must_plan(e))
         return tuple((event, count) for event, count in more if count > 0)
 
-    def _get_planned(self, run_id: str, blocks: Blocks) -> Claims:
+    def _get_hold(self, run_id: str, blocks: Blocks) -> RunHold:
+        """Return what the run holds of exactly these blocks."""
         own = self.held.get(run_id)
-        return own.planned if own is not None and own.blocks == blocks else ()
+        return own if own is not None and own.blocks == blocks else RunHold((), blocks)
 
     def is_within_budget(self, blocks: Blocks) -> bool:
         """Return whether each of the blocks is within the budget."""
@@ -295,7 +294,7 @@ class BudgetAccount:
             raise ValueError("Expected every planned job of a hold to be charged with it.")
         for job in planned:
             load_attribute(f"{_SAMPLED}:check_planned")(job)
-        charged, left = self.charged, dict(self._get_planned(run_id, blocks))
+        charged, left = self.charged, dict(self._get_hold(run_id, blocks).planned)
         for job in planned:
             charged = charged.add(job, blocks)
             left[job.event] = left.get(job.event, 0) + job.count
@@ -334,7 +333,7 @@ class BudgetAccount:
                 # The run's hold on other blocks must not move to these: it was not checked against
                 # their budget.
                 return self
-            left = dict(self._get_planned(run_id, blocks))
+            left = dict(self._get_hold(run_id, blocks).planned)
             left[event] = left.get(event, 0) + 1
             return self._replace_hold(run_id, own._replace(planned=tuple(left.items())))
         return replace(self, charged=self.charged.remove(event, blocks))

@@ -42,7 +42,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
@@ -50,7 +49,7 @@ from numpy.typing import NDArray
 
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registration, reservations
-from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
+from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.database import Database
 from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
 from parley.privacy.ledger.ledger_entry import LedgerEntry
@@ -59,6 +58,7 @@ from parley.privacy.ledger.recorded_entries import RecordedEntry, RunCharges, it
 from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
 from parley.privacy.ledger.replay import LedgerProblem, check_sound
 from parley.privacy.ledger.reservations import Checkpoint
+from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
     from parley.privacy.accounting.privacy_events import PrivacyEvent
@@ -88,9 +88,18 @@ def _run_in_transaction(
     return method
 
 
-def _load_owner_actions() -> Any:
-    """Return the module of an owner's actions, which a run does not import."""
-    return import_module("parley.privacy.ledger.owner_actions")
+_ACTIONS = "parley.privacy.ledger.owner_actions"
+"""An owner's actions, which a run does not import."""
+
+
+def _run_owner_action(name: str) -> Callable[..., Any]:
+    """Return a method that runs a step of `owner_actions` in one transaction."""
+
+    def method(ledger: Ledger, /, *given: Any, **named: Any) -> Any:
+        with ledger._database.open_writer() as writer:
+            return load_attribute(f"{_ACTIONS}:{name}")(writer, *given, **named)
+
+    return method
 
 
 class Ledger:
@@ -183,58 +192,25 @@ class Ledger:
         with self._database.open_reader() as reader:
             reservations.check_hold(reader.load_accounts(), run_id, claims, blocks)
 
-    def raise_budget(
-        self,
-        key: BudgetKey,
-        *,
-        reason: str,
-        epsilon: float | None = None,
-        delta: float | None = None,
-    ) -> DatasetBudget:
-        """Raise a data set's budget; see `owner_actions.raise_budget`."""
-        actions = _load_owner_actions()
-        with self._database.open_writer() as writer:
-            raised: DatasetBudget = actions.raise_budget(
-                writer, key, reason=reason, epsilon=epsilon, delta=delta
-            )
-        return raised
-
-    def decide(
-        self,
-        key: BudgetKey,
-        *,
-        run_id: str,
-        proposals: Sequence[str],
-        accepted: bool,
-        reason: str = "",
-    ) -> OwnerDecision:
-        """Record an owner's decision; see `owner_actions.decide`."""
-        actions = _load_owner_actions()
-        with self._database.open_writer() as writer:
-            decision: OwnerDecision = actions.decide(
-                writer, key, run_id=run_id, proposals=proposals, accepted=accepted, reason=reason
-            )
-        return decision
+    raise_budget = _run_owner_action("raise_budget")
+    """Raise a data set's budget; see `owner_actions.raise_budget`."""
+    decide = _run_owner_action("decide")
+    """Record an owner's decision; see `owner_actions.decide`."""
 
     def count_shared_rows(self, rows: NDArray[np.uint64]) -> dict[str, int]:
         """Return how many of `[N, 3]` rows each data set has had, by name.
 
         Rows are those of `parley.client.data.content_digest`.
         """
+        count = load_attribute(f"{_ACTIONS}:count_shared_rows")
         with self._database.open_reader() as reader:
-            shared: dict[str, int] = _load_owner_actions().count_shared_rows(
-                reader.load_accounts(), reader.iterate_pieces, self._database.key_path, rows
-            )
-        return shared
+            return dict(count(reader, self._database.key_path, rows))
 
     def count_moved_rows(self, name: str, rows: NDArray[np.uint64]) -> int:
         """Return how many rows the data set charged in another block than the current one."""
+        count = load_attribute(f"{_ACTIONS}:count_moved_rows")
         with self._database.open_reader() as reader:
-            known = reader.load_accounts()
-            moved: int = _load_owner_actions().count_moved_rows(
-                known, reader.iterate_pieces, self._database.key_path, name, rows
-            )
-        return moved
+            return int(count(reader, self._database.key_path, name, rows))
 
     def list_raises(self) -> tuple[dict[str, Any], ...]:
         """Return every raise of a budget: dataset, unit, at, epsilon, delta, reason."""
@@ -253,8 +229,7 @@ class Ledger:
             records = (
                 reader.iterate_records() if run_id is None else reader.iterate_decisions(run_id)
             )
-            found: tuple[OwnerDecision, ...] = _load_owner_actions().list_decisions(records)
-        return found
+            return tuple(load_attribute(f"{_ACTIONS}:list_decisions")(records))
 
     def list_entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
         """Return all entries, or those of a run, in the order of their reservation."""

@@ -7,7 +7,7 @@ their block. No ε depends on these: they do not change what was spent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.ledger.account import BudgetAccount, DigestPiece
 from parley.privacy.ledger.approvals import OwnerDecision, list_decisions, map_latest_decisions
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import RecordKind, format_now
@@ -26,7 +25,7 @@ from parley.privacy.ledger.row_registration import list_charged_blocks
 from parley.safe_io.error_translation import translate_errors
 
 if TYPE_CHECKING:
-    from parley.privacy.ledger.table_access import LedgerWriter
+    from parley.privacy.ledger.table_access import LedgerReader, LedgerWriter
 
 _REPEAT_WINDOW = timedelta(hours=1)
 
@@ -103,34 +102,28 @@ def _is_repeat(decision: OwnerDecision, earlier: OwnerDecision) -> bool:
 
 
 def count_shared_rows(
-    accounts: Mapping[BudgetKey, BudgetAccount],
-    load_pieces: Callable[[str], Iterable[DigestPiece]],
-    key_path: Path,
-    rows: NDArray[np.uint64],
+    reader: LedgerReader, key_path: Path, rows: NDArray[np.uint64]
 ) -> dict[str, int]:
     """Return how many of `[N, 3]` rows each data set of a ledger has had, by name; omit zeros.
 
     Raises:
         LedgerConflict: the key of its rows is missing or another.
     """
-    known = {key.dataset: own.rows for key, own in sorted(accounts.items()) if own.rows}
+    known = {key.dataset: own.rows for key, own in reader.load_accounts().items() if own.rows}
     if not known:
         return {}
     digests = load_row_key(key_path, known.values()).digest_rows(rows)
-    return {name: n for name in known if (n := int(find_known(load_pieces(name), digests).sum()))}
+    counts = {name: find_known(reader.iterate_pieces(name), digests).sum() for name in known}
+    return {name: int(count) for name, count in counts.items() if count}
 
 
 def count_moved_rows(
-    accounts: Mapping[BudgetKey, BudgetAccount],
-    load_pieces: Callable[[str], Iterable[DigestPiece]],
-    key_path: Path,
-    name: str,
-    rows: NDArray[np.uint64],
+    reader: LedgerReader, key_path: Path, name: str, rows: NDArray[np.uint64]
 ) -> int:
     """Return how many of `[N, 3]` rows a data set charged in another block than the current one."""
-    known = [own for key, own in accounts.items() if key.dataset == name]
+    known = [own for key, own in reader.load_accounts().items() if key.dataset == name]
     blocks, told = list_charged_blocks(known), [own.rows for own in known if own.rows]
     if not blocks or not told:
         return 0
     key = load_row_key(key_path, told)
-    return count_moved(load_pieces(name), key.digest_by_block(rows), blocks)
+    return count_moved(reader.iterate_pieces(name), key.digest_by_block(rows), blocks)

@@ -53,14 +53,7 @@ from parley.privacy.ledger.recorded_entries import RunCharges, StoredCheckpoint,
 from parley.privacy.ledger.replay import LedgerProblem, find_problems
 
 _HEAD = build_select(HEAD, "WHERE id = 1")
-_RECORDS = build_select(RECORDS, "ORDER BY position")
-_SINCE = build_select(RECORDS, "WHERE position >= ? ORDER BY position")
-_OF_RUN = build_select(RECORDS, "WHERE run_id = ? ORDER BY position")
-_OF_RELEASE = build_select(
-    RECORDS, 'WHERE run_id = ? AND dataset = ? AND "index" = ? ORDER BY position'
-)
 _ANY_RELEASE = f'SELECT 1 FROM {RECORDS} WHERE run_id = ? AND "index" IS NOT NULL LIMIT 1'  # noqa: S608 - a name of ours
-_OF_NO_RELEASE = build_select(RECORDS, 'WHERE run_id = ? AND "index" IS NULL ORDER BY position')
 LATEST = build_select(
     RECORDS,
     'WHERE run_id = ? AND "index" = ? AND dataset = ? AND unit = ? ORDER BY position DESC LIMIT 1',
@@ -108,7 +101,7 @@ class LedgerReader:
             LedgerCorrupt: they do not, or there is none: one was edited, removed or added.
         """
         # The record before `position` is read for its hash.
-        records = self._load_records(_SINCE, position - 1)
+        records = list(self._iterate("position >= ?", position - 1))
         head = ChainHead(records=position - 1, hash=GENESIS)
         if position > 1 and records:
             head = ChainHead(records=records[0].position, hash=records.pop(0).hash)
@@ -124,15 +117,13 @@ class LedgerReader:
             )
         return records
 
-    def _iterate(self, query: str, *values: object) -> Iterator[LedgerRecord]:
+    def _iterate(self, condition: str, *values: object) -> Iterator[LedgerRecord]:
+        query = build_select(RECORDS, f"WHERE {condition} ORDER BY position")
         return (LedgerRecord(**row) for row in self.connection.fetch_rows(query, *values))
-
-    def _load_records(self, query: str, *values: object) -> list[LedgerRecord]:
-        return list(self._iterate(query, *values))
 
     def iterate_records(self) -> Iterator[LedgerRecord]:
         """Yield all records in order."""
-        return self._iterate(_RECORDS)
+        return self._iterate("true")
 
     def count_charges(self, run_id: str, seen: RunCharges | None) -> RunCharges:
         """Return how often a run was charged; after `seen`, only newer records are read.
@@ -143,12 +134,12 @@ class LedgerReader:
         if seen is None or seen.run_id != run_id or not self.has_head(seen.head):
             start = RunCharges(run_id=run_id, head=ChainHead(records=0, hash=GENESIS))
             return start.with_records(self.iterate_run(run_id), self.head)
-        newer = self._iterate(_SINCE, seen.head.records + 1)
+        newer = self._iterate("position > ?", seen.head.records)
         return seen.with_records((each for each in newer if each.run_id == run_id), self.head)
 
     def iterate_run(self, run_id: str) -> Iterator[LedgerRecord]:
         """Yield all records of a run in order."""
-        return self._iterate(_OF_RUN, run_id)
+        return self._iterate("run_id = ?", run_id)
 
     def has_entries(self, run_id: str) -> bool:
         """Return whether the run ever reserved a release."""
@@ -156,18 +147,18 @@ class LedgerReader:
 
     def iterate_release(self, run_id: str, dataset: str, index: int) -> Iterator[LedgerRecord]:
         """Yield all records about a release on a data set in order."""
-        return self._iterate(_OF_RELEASE, run_id, dataset, index)
+        condition = 'run_id = ? AND dataset = ? AND "index" = ?'
+        return self._iterate(condition, run_id, dataset, index)
 
     def iterate_decisions(self, run_id: str) -> Iterator[LedgerRecord]:
         """Yield a run's records about no release, which include its owner's decisions."""
-        return self._iterate(_OF_NO_RELEASE, run_id)
+        return self._iterate('run_id = ? AND "index" IS NULL', run_id)
 
     def has_head(self, head: ChainHead) -> bool:
         """Return whether the log is that of `head`, or continues from it."""
         if head == self.head:
             return True
-        found = self._load_records(build_select(RECORDS, "WHERE position = ?"), head.records)
-        return [each.hash for each in found] == [head.hash]
+        return [each.hash for each in self._iterate("position = ?", head.records)] == [head.hash]
 
     def load_accounts(self, *, verified: bool = True) -> dict[BudgetKey, BudgetAccount]:
         """Return all accounts, ordered by data, then by unit.
@@ -268,8 +259,9 @@ class LedgerWriter(LedgerReader):
 
     def find_latest(self, key: BudgetKey, run_id: str, index: int) -> LedgerRecord | None:
         """Return the last record about a release; its kind shows the release's state."""
-        found = self._load_records(LATEST, run_id, index, key.dataset, str(key.unit))
-        return found[0] if found else None
+        named = run_id, index, key.dataset, str(key.unit)
+        rows = list(self.connection.fetch_rows(LATEST, *named))
+        return LedgerRecord(**rows[0]) if rows else None
 
     def load_reservation(self, reservation: int | None) -> tuple[LedgerRecord, LedgerRecord | None]:
         """Return the record of a reservation and the one that settled it, verified by the chain.

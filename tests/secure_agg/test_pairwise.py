@@ -288,7 +288,7 @@ def test_garbage_reveals_are_worked_around_or_end_the_round(drill):
         if i == 2:  # garbage shares
             reveal[18 + 32 + 2 :] = bytes(len(reveal) - 18 - 32 - 2 - 0)
         if i in (1, 2):
-            with pytest.raises(RemoteProtocolError, match=f"party {i} committed|from party {i}"):
+            with pytest.raises(RemoteProtocolError, match=f"party {i} committed|of party {i}"):
                 d.server.handle_reveal(bytes(reveal))
             continue  # as if it were silent: its secrets are rebuilt from the others' shares
         d.server.handle_reveal(bytes(reveal))
