@@ -19,7 +19,7 @@ from typing import ClassVar, Literal
 
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.ideal_sum import build_simulated_nonces, check_vectors
-from parley.secure_agg.interface import DropStage, LocalProtocolError, SumResult
+from parley.secure_agg.interface import DropStage, SumResult
 from parley.secure_agg.mask_graph import compute_nonce_commitment
 from parley.secure_agg.pair_keys import CachedPairKeyComputer, PairKeyComputer
 from parley.secure_agg.pairwise import LocalPartyGroup, TrafficCounter, join, run_secure_sum
@@ -27,6 +27,7 @@ from parley.secure_agg.pairwise_party import MaskingParty
 from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key, digest, expand_seed
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
+from parley.secure_agg.round_outcome import check_dropped
 
 
 class MaskedSum:
@@ -78,9 +79,7 @@ class MaskedSum:
         """Return the sum over the survivors; see `interface.SecureSum.sum`."""
         run = self.parameters
         check_vectors(run, vectors, round_number, self._last_round)
-        unknown = [i for i in dropped if not 0 <= i < run.parties]
-        if unknown:
-            raise LocalProtocolError(f"Expected a party below {run.parties}, got {unknown[0]}.")
+        check_dropped(run, dropped)
         self._last_round, self.last_traffic = round_number, TrafficCounter()
         server, block = self._endpoints = self._endpoints or self._join_parties()
         rows = dict(enumerate(vectors))

@@ -71,15 +71,18 @@ def choose_participants(run: RunParameters, candidates: Collection[int]) -> list
     return chosen
 
 
+def check_dropped(run: RunParameters, dropped: Mapping[int, DropStage]) -> None:
+    """Raise LocalProtocolError if a party that drops out is none of the run."""
+    for party in dropped:
+        if not 0 <= party < run.parties:
+            raise LocalProtocolError(f"Expected a party from 0 to {run.parties - 1}, got {party}.")
+
+
 def _find_present(
     run: RunParameters, dropped: Mapping[int, DropStage], *stages: DropStage
 ) -> _Mask:
     present = np.ones(run.parties, dtype=bool)
-    for party, stage in dropped.items():
-        if not 0 <= party < run.parties:
-            raise LocalProtocolError(f"Expected a party from 0 to {run.parties - 1}, got {party}.")
-        if stage in stages:
-            present[party] = False
+    present[[party for party, stage in dropped.items() if stage in stages]] = False
     return present
 
 
@@ -92,6 +95,7 @@ def compute_outcome(
         TooFewSurvivors: one of the module's conditions fails.
     """
     m, k, t = run.parties, run.degree, run.threshold
+    check_dropped(run, dropped)
     vector = _find_present(run, dropped, DropStage.BEFORE_VECTOR)
     size = int(vector.sum())
     if size < run.min_survivors:

@@ -30,13 +30,12 @@ from parley.privacy.accounting.privacy_events import (
     Approximate,
     BernoulliSteps,
     GaussianEvent,
-    PoissonSampledGaussian,
     PrivacyEvent,
     Repeated,
 )
 from parley.privacy.accounting.rounding import check_positive, round_quotient_up
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.mechanisms.base import SampledNoise, TrainingNoise
+from parley.privacy.mechanisms.base import SampledNoise, StepsNoise, TrainingNoise
 from parley.privacy.sampling.gaussian import compute_rounded_distance, draw_rounded_gaussian
 
 if TYPE_CHECKING:
@@ -60,21 +59,15 @@ def _get_accountant_version() -> str:
     return version("dp-accounting")
 
 
-def build_steps_event(
-    step: PoissonSampledGaussian,
-    *,
-    steps: int,
-    dimension: int,
-    attendance: float = 1.0,
-    together: int = 1,
-) -> PrivacyEvent:
-    """Return the event of `steps` such steps, or of the equivalent Gaussian at q = 1.
+def _build_event(noise: StepsNoise, attendance: float, *, together: int = 1) -> PrivacyEvent:
+    """Return the event of a release's steps, or of the equivalent Gaussian at q = 1.
 
     The samplers' distance is included as δ. It covers d coordinates per step, which are drawn
     whether or not a party is in the step. `attendance` is the p with which a coin of the party,
     which anyone may see, includes it in `together` steps at a time.
     """
-    slack = compute_rounded_distance(dimension * steps)
+    step, steps = noise.step, noise.steps
+    slack = compute_rounded_distance(noise.dimension * steps)
     if attendance < 1:
         coin = BernoulliSteps(probability=attendance, event=step, count=together)
         return Approximate(event=Repeated(event=coin, count=steps // together), delta=slack)
@@ -161,12 +154,7 @@ class SampledGaussian(SampledNoise):
 
     def event(self) -> PrivacyEvent:
         """Return the event of the steps of one release."""
-        return build_steps_event(
-            self.step,
-            steps=self.steps,
-            dimension=self.dimension,
-            attendance=1.0 if self.hidden else self.attendance,
-        )
+        return _build_event(self, 1.0 if self.hidden else self.attendance)
 
     def expected_norm(self) -> float:
         """Return √d·σ of one sum's noise."""
@@ -269,13 +257,7 @@ class PartySteps(TrainingNoise):
 
         The samplers' distance is included as δ.
         """
-        return build_steps_event(
-            self.step,
-            steps=self.steps,
-            dimension=self.dimension,
-            attendance=self.attendance,
-            together=self.steps,
-        )
+        return _build_event(self, self.attendance, together=self.steps)
 
     def expected_norm(self) -> float:
         """Return √d·σC of one step's noise on its sum."""

@@ -117,7 +117,6 @@ class _NetworkSection(AlgorithmSection):
                 steps=steps * job.rounds,
                 budget=job.budgets[0],
                 dimension=network.dimension + (share > 0),
-                neighbouring=Neighbouring(job.privacy.neighbouring),
                 mu=compute_components_mu(job),
                 probability=get_party_sampling(job).rate,
                 together=steps if one_coin else 1,

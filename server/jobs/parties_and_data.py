@@ -60,18 +60,14 @@ class PartiesSection(JobSection):
             )
         return value
 
-    @model_validator(mode="after")
-    def _check(self) -> PartiesSection:
-        self._check_sampled()
-        return self
-
     @property
     def hides_presence(self) -> bool:
         """Whether unit party is charged as if only the party knew its coins."""
         coins = isinstance(self.per_round, float)
         return coins if self.presence == "auto" else self.presence == "hidden"
 
-    def _check_sampled(self) -> None:
+    @model_validator(mode="after")
+    def _check_sampled(self) -> PartiesSection:
         asked, key = self.per_round, "parties.per-round"
         if asked == "all":
             if self.presence != "auto":
@@ -92,6 +88,7 @@ class PartiesSection(JobSection):
                 f"Expected {key} of at least 1/parties.count = {1 / self.count:g}, got "
                 f"{asked:g}: most rounds would contain only noise."
             )
+        return self
 
 
 class DataSection(JobSection):
@@ -186,8 +183,13 @@ class DataSection(JobSection):
     @model_validator(mode="after")
     def _check(self) -> DataSection:
         check_source(self.source, self.query)
-        if self.files:
-            self._check_files_alone()
+        if self.files and self.source:
+            raise ValueError(f"Expected source or files, got both: {self.source!r}, and a list.")
+        if self.files and not self.data_schema:
+            raise ValueError(
+                "Expected schema with files, got none. It names the columns of all files: "
+                "`parley schema infer` drafts one from one of them."
+            )
         if self.query and not self.source.startswith(("env:", "sqlite://")):
             raise ValueError(
                 "Expected source = 'env:NAME' for PostgreSQL in a job, got a URL. Put the URL "
@@ -211,15 +213,6 @@ class DataSection(JobSection):
             raise ValueError("Expected a test-source with a test-schema, got none.")
         return self
 
-    def _check_files_alone(self) -> None:
-        if self.source:
-            raise ValueError(f"Expected source or files, got both: {self.source!r}, and a list.")
-        if not self.data_schema:
-            raise ValueError(
-                "Expected schema with files, got none. It names the columns of all files: "
-                "`parley schema infer` drafts one from one of them."
-            )
-
     @property
     def has_several_files(self) -> bool:
         """Whether there is one file per party: a list, or a glob as the source."""
@@ -229,6 +222,6 @@ class DataSection(JobSection):
     @property
     def name(self) -> str:
         """Name of the records in texts and in a ledger; empty if the job names none."""
-        return (
-            str(load_attribute(f"{_FILES}:name_files")(self.files)) if self.files else self.source
-        )
+        if not self.files:
+            return self.source
+        return str(load_attribute(f"{_FILES}:name_files")(self.files))

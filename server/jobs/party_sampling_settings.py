@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.calibration.dp_sgd import calibrate_steps
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.privacy.calibration.noise_calibration import CalibrationError
@@ -15,8 +14,6 @@ from parley.server.jobs.privacy import UnitBudget
 
 if TYPE_CHECKING:
     from parley.server.jobs.job import Job
-if TYPE_CHECKING:
-    pass
 
 
 def compute_components_mu(job: Job) -> float:
@@ -34,7 +31,6 @@ def calibrate_noise_multiplier(
     steps: int,
     budget: UnitBudget,
     dimension: int,
-    neighbouring: Neighbouring,
     mu: float = 0.0,
     probability: float = 1.0,
     together: int = 1,
@@ -55,7 +51,7 @@ def calibrate_noise_multiplier(
             steps=steps,
             epsilon=budget.epsilon,
             delta=budget.noise_delta,
-            neighbouring=neighbouring,
+            neighbouring=job.privacy.neighbouring,
             planned_delta=budget.reserved_delta / 2 if budget.is_shared else 0.0,
             certificate=budget.certificate,
             # Twice, because the components' own samplers have a distance too.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -201,7 +201,6 @@ class PrivacySection(JobSection):
     @property
     def budgets(self) -> tuple[UnitBudget, ...]:
         """The budget of each unit, in the units' order."""
-        certificate = self.chosen_certificate
         first = UnitBudget(
             unit=self.units[0],
             epsilon=self.epsilon,
@@ -209,19 +208,19 @@ class PrivacySection(JobSection):
             delta=self.delta,
             dataset_epsilon=replace_auto(self.dataset_epsilon, self.epsilon),
             dataset_delta=None if self.dataset_delta == "auto" else self.dataset_delta,
-            certificate=certificate,
+            certificate=self.chosen_certificate,
             reserved_delta=self.compute_reserved_delta(self.delta),
         )
         epsilon = replace_auto(self.party_epsilon, self.epsilon)
         delta = replace_auto(self.party_delta, self.delta)
-        second = UnitBudget(
+        second = replace(
+            first,
             unit=Unit.PARTY,
             epsilon=epsilon,
             total=epsilon,
             delta=delta,
             dataset_epsilon=replace_auto(self.dataset_party_epsilon, epsilon),
             dataset_delta=replace_auto(self.dataset_party_delta, delta),
-            certificate=certificate,
             reserved_delta=self.compute_reserved_delta(delta),
             key_prefix="party-",
         )

@@ -24,7 +24,6 @@ def calibrate_sums(job: Job, claimed: Claim, sums: SampledSums, budget: UnitBudg
             steps=sums.steps * job.rounds,
             budget=budget,
             dimension=claimed.dimension,
-            neighbouring=claimed.neighbouring,
             probability=sums.visible_rate,
         )
 

@@ -9,44 +9,35 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame
 from parley.client.contract.refusals import Reason
 from parley.server.rounds.party_requests import (
     TRANSIENT_REASONS,
-    Traffic,
-    Transport,
     compute_max_reply,
     exchange_frames,
 )
-from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.party_status import PartyStatus
+
+if TYPE_CHECKING:
+    from parley.server.rounds.connected_parties import ConnectedParties
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Pauses between two requests to a party; each is twice the one before."""
 
 
 def wait_for_approvals(
-    proposals: Sequence[Agreement],
-    parties: Collection[int],
-    *,
-    transport: Transport,
-    party_states: PartyStates,
-    traffic: Traffic,
-    timeout_s: float,
-    wait_s: float,
-    max_declined: int,
+    parties: ConnectedParties, proposals: Sequence[Agreement]
 ) -> dict[int, Reason]:
     """Return the parties that do not take part, with reasons; the others' owners approved
-    everything.
-
-    Args:
-        timeout_s: for a party to answer one request; `wait_s`: for its owner to decide.
-        max_declined: number of parties that may be missing; the wait ends if more are.
+    everything. The wait ends if too many are missing.
     """
+    party_states, max_declined = parties.party_states, len(parties.facts) - parties.needed
     party_states.set_stage("approval", round_number=party_states.round)
-    until, pause = time.monotonic() + wait_s, FIRST_PAUSE_S
-    waiting, declined = set(parties), dict[int, Reason]()
+    until, pause = time.monotonic() + parties.approval_s, FIRST_PAUSE_S
+    waiting, declined = set(parties.requiring_approval), dict[int, Reason]()
     frames = [
         MessageFrame(
             kind="propose",
@@ -56,9 +47,9 @@ def wait_for_approvals(
         for each in proposals
     ]
     while True:
-        there = waiting & set(transport.online())
+        there = waiting & set(parties.transport.online())
         said: dict[int, list[Reason | None]] = {}
-        for party, reason in _request_decisions(frames, there, transport, traffic, timeout_s):
+        for party, reason in _request_decisions(parties, frames, there):
             said.setdefault(party, []).append(reason)
         for party, reasons in said.items():
             lasting = [each for each in reasons if each and each not in _RETRY_REASONS]
@@ -90,20 +81,16 @@ _RETRY_REASONS = TRANSIENT_REASONS | {Reason.WAITING}
 
 
 def _request_decisions(
-    frames: Sequence[MessageFrame],
-    online: Collection[int],
-    transport: Transport,
-    traffic: Traffic,
-    timeout_s: float,
+    parties: ConnectedParties, frames: Sequence[MessageFrame], online: Collection[int]
 ) -> Iterator[tuple[int, Reason | None]]:
     """Yield each party's answer to each of the proposals; None is an approval."""
     for frame in frames:
         for reply in exchange_frames(
-            transport,
+            parties.transport,
             dict.fromkeys(online, frame),
             needed=online,
-            timeout_s=timeout_s,
-            traffic=traffic,
+            timeout_s=parties.timeout_s,
+            traffic=parties.setup,
             largest=compute_max_reply(parties=1, dimension=0),
         ):
             if reply.party in online:

@@ -253,16 +253,7 @@ class ConnectedParties:
         Raises:
             NotApproved: too few.
         """
-        lost = wait_for_approvals(
-            proposals,
-            self.requiring_approval,
-            transport=self.transport,
-            party_states=self.party_states,
-            traffic=self.setup,
-            timeout_s=self.timeout_s,
-            wait_s=self.approval_s,
-            max_declined=len(self.facts) - self.needed,
-        )
+        lost = wait_for_approvals(self, proposals)
         facts = {index: own for index, own in self.facts.items() if index not in lost}
         declined = {**self.declined, **lost}
         if len(facts) < self.needed:

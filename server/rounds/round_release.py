@@ -119,9 +119,6 @@ def commit_release(
         What is reserved, and the error if the next release is not; the commit stands.
     """
     ids = [each.id for each in reservations]
-    if not following:
-        ledger.commit(ids, outcome=outcome, checkpoint=checkpoint)
-        return (), None
     try:
         return ledger.commit_and_reserve(
             ids, outcome=outcome, checkpoint=checkpoint, entries=following

@@ -9,9 +9,10 @@ resumes in the stage, and at the release, of its ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
@@ -62,6 +63,21 @@ def execute_run(
         LedgerError, RunFolderError, JobError: the run cannot begin or resume.
         TooFewSurvivors, PartyFailed: in a stage ahead of the rounds; see `run_stage`.
     """
+
+    def observe(line: RoundLine) -> None:
+        folder.append_round(line)
+        if observer:
+            observer.round_done(line)
+
+    @contextmanager
+    def open_cohort(
+        stage: RunStage, algorithm: FederatedAlgorithm, progress: RunProgress
+    ) -> Iterator[Cohort]:
+        with build_cohort(stage, algorithm, progress) as cohort:
+            if observer and not stage.name:
+                observer.started(job, stage.plan, folder.path, progress.done)
+            yield cohort
+
     with folder.hold_lock():
         new, place = not folder.is_begun, job.privacy.ledger or folder.ledger_path
         with folder.discard_if_refused(new=new), Ledger.open(place, create=new) as ledger:
@@ -73,18 +89,17 @@ def execute_run(
             _check_log(folder, ledger)
             with reserve_budget(ledger, stages, dataset=dataset, partial=job.run.partial):
                 start = find_resume_point(folder, ledger, stages=stages, dataset=dataset)
-                progress, algorithm, unmeasured = _run_stages(
+                run = partial(
+                    run_stage,
                     stages,
-                    start,
-                    job=job,
-                    build_cohort=build_cohort,
                     dataset=dataset,
+                    randomness=Randomness(seed=job.seed, party=None),
                     ledger=ledger,
-                    folder=folder,
-                    observer=observer,
+                    folder=folder if roster else None,
                     evaluate=evaluate,
-                    keep_steps=bool(roster),
+                    observe=observe,
                 )
+                progress, algorithm, unmeasured = _run_stages(stages, start, run, open_cohort)
                 head = ledger.get_head()
             totals = ledger.list_accounts() if job.privacy.ledger else ()
     totals = tuple(each for each in totals if each.budget.name == dataset)
@@ -108,23 +123,10 @@ def _check_log(folder: RunFolder, ledger: Ledger) -> None:
 def _run_stages(
     stages: Sequence[RunStage],
     progress: RunProgress,
-    *,
-    job: Job,
-    build_cohort: BuildCohort,
-    dataset: str,
-    ledger: Ledger,
-    folder: RunFolder,
-    observer: Observer | None,
-    evaluate: Evaluate,
-    keep_steps: bool,
+    run: Callable[..., RunProgress],
+    open_cohort: BuildCohort,
 ) -> tuple[RunProgress, FederatedAlgorithm, str]:
     """Return how the stages end, the last algorithm, and why the evaluation failed, if it did."""
-
-    def observe(line: RoundLine) -> None:
-        folder.append_round(line)
-        if observer:
-            observer.round_done(line)
-
     rounds, unmeasured = get_rounds_stage(stages), ""
     after = stages.index(rounds) + 1
     while True:
@@ -132,21 +134,8 @@ def _run_stages(
         algorithm = stage.algorithm(progress.state)
         progress = replace(progress, state=progress.state or algorithm.init())
         try:
-            with build_cohort(stage, algorithm, progress) as cohort:
-                if observer and stage is rounds:
-                    observer.started(job, stage.plan, folder.path, progress.done)
-                progress = run_stage(
-                    stages,
-                    algorithm=algorithm,
-                    dataset=dataset,
-                    cohort=cohort,
-                    randomness=Randomness(seed=job.seed, party=None),
-                    ledger=ledger,
-                    start=progress,
-                    folder=folder if keep_steps else None,
-                    evaluate=evaluate,
-                    observe=observe,
-                )
+            with open_cohort(stage, algorithm, progress) as cohort:
+                progress = run(algorithm=algorithm, cohort=cohort, start=progress)
         except (TooFewSurvivors, PartyFailed) as error:
             if progress.stage < after:
                 raise

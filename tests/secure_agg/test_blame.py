@@ -46,7 +46,7 @@ def test_a_weak_or_copied_key_is_its_senders_alone(drill):
     lists = [bytes(32) + key[32:], b"\x01" + bytes(31) + key[32:], copied]
     lists += [copied[:32] + key[32:], key[:32] + copied[32:]]  # one of the two is enough
     for key in lists:
-        with pytest.raises(RemoteProtocolError, match="a new key from party 3"):
+        with pytest.raises(RemoteProtocolError, match="a new key of party 3"):
             d.server.handle_advertise(_advert(d, 3, key))
     d.server.handle_advertise(own)
     drill.rostered(drill.advertised(d, (1, 2, 5, 6)))

@@ -143,7 +143,7 @@ def test_an_accuser_that_will_not_prove_is_left_out_and_nobody_is_blamed(drill):
     _round(drill, d, 1, without=[1, 3])  # an accuser shuts out one, whomever it accuses
     d.server.delivery.mark_unproven(3)
     assert (d.server.to_prove, d.server.blamed) == ((), set())
-    with pytest.raises(LocalProtocolError, match="a party in an undecided dispute"):
+    with pytest.raises(LocalProtocolError, match="a party of an open dispute"):
         d.server.delivery.mark_unproven(1)
     _round(drill, d, 2, without=[3])
 

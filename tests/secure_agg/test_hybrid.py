@@ -153,7 +153,7 @@ def test_what_is_no_ml_kem_key_is_its_sender_s_alone(drill):
     message = Advertise(
         sender=1, round_number=0, key=key, nonce=bytes(32), signature=sign(d.private[1], statement)
     )
-    with pytest.raises(RemoteProtocolError, match="ML-KEM-768 public key of party 1"):
+    with pytest.raises(RemoteProtocolError, match="ML-KEM-768 key of party 1"):
         d.server.handle_advertise(encode(d.run, message))
 
 

@@ -111,7 +111,7 @@ def test_what_the_table_does_not_allow_is_refused_and_changes_nothing(drill, pha
 
 
 def test_preparing_before_joining_is_refused(drill):
-    with pytest.raises(LocalProtocolError, match="once joined, got NEW"):
+    with pytest.raises(LocalProtocolError, match="after joining, got NEW"):
         drill.build().parties[0].prepare(1)
 
 

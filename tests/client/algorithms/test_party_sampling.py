@@ -60,7 +60,7 @@ def leaf_of(guarantee):
         (("parties.per-round=nan",), "probability in"),
         (("parties.per-round=-3",), "probability in"),
         (("parties.per-round=true",), "probability in"),
-        (("parties.per-round=41",), "at most parties.count = 40"),
+        (("parties.per-round=41",), "≤ parties.count = 40"),
         (("parties.per-round=0.001",), "only noise"),
         (("parties.per-round=4", "parties.presence=hidden"), "drawn in public"),
         (("parties.presence=known",), "it needs parties.per-round"),

@@ -263,7 +263,7 @@ def _metadata(folder):
         ({"version": 1}, "version 2, got 1"),
         ({"version": 3}, "version 2, got 3"),
         ({"schema": ""}, "--schema FILE"),
-        ({"extra": 1}, "Expected the keys"),
+        ({"extra": 1}, "Expected keys"),
         ({"intercept": 1}, "Expected intercept as bool"),
         ({"label": "oracle"}, "known kind"),
         ({"task": {"kind": "gradient-perturbation"}}, "keys kind, model, settings"),

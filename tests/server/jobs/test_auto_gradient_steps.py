@@ -88,7 +88,7 @@ def test_what_a_job_gives_stays_and_the_numbers_stand_in_the_one_that_a_run_keep
 
 def test_what_takes_no_steps_has_one_round():
     assert job("algorithm.kind=output-perturbation").rounds == 1
-    with pytest.raises(JobError, match="number of rounds"):
+    with pytest.raises(JobError, match="resolved job"):
         _ = job().rounds
 
 
