@@ -109,7 +109,7 @@ def test_a_copy_replaces_nothing_and_leaves_nothing_when_it_fails(
     folder = tmp_path / "copies"
     folder.mkdir()
     (folder / "taken").write_text("something else")
-    with pytest.raises(LedgerConflict, match="no file at .*, got one"):
+    with pytest.raises(LedgerConflict, match=r"no file at .*, got one"):
         copy_ledger(ledger_url, folder / "taken")
     assert (folder / "taken").read_text() == "something else"
     with pytest.raises(LedgerUnavailable, match="No such file"):
@@ -207,7 +207,7 @@ def test_an_upgrade_that_fails_leaves_the_old_ledger(
     with pytest.raises(LedgerCorrupt, match="Expected a sound ledger"):
         upgrade_ledger(old.with_name("edited.sqlite"))
     old.with_name("taken").write_text("")
-    with pytest.raises(LedgerConflict, match="no file at .*, got one"):
+    with pytest.raises(LedgerConflict, match=r"no file at .*, got one"):
         upgrade_ledger(old, old.with_name("taken"))
     before = content(old)
     find = LedgerReader.find_problems
