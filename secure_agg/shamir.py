@@ -70,7 +70,9 @@ def _compute_extension(count: int, threshold: int) -> _Bytes:
 def split(secret: bytes, count: int, threshold: int, entropy: Entropy) -> list[bytes]:
     """Return shares 1..count of a secret, `len(secret)` bytes each."""
     if not 1 <= threshold <= count <= 255:
-        raise ValueError(f"Expected 1 <= threshold <= count <= 255, got {threshold} and {count}.")
+        raise ValueError(
+            f"Expected 1 <= threshold <= count <= 255, got threshold {threshold}, count {count}."
+        )
     size = len(secret)
     known = secret + entropy((threshold - 1) * size)
     values = np.frombuffer(known, dtype=np.uint8).reshape(threshold, size)

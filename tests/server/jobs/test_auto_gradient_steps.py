@@ -129,5 +129,5 @@ def test_features_that_a_job_names_and_columns_that_are_no_numbers_or_too_many_s
     named = settled("model.features=bins", "algorithm.rounds=7")
     assert (named.model.feature_map["name"], named.model.has_intercept) == ("bins", True)
     assert settled("algorithm.rounds=7").model.features == "hats"
-    with pytest.raises(JobError, match="chosen features"):
+    with pytest.raises(JobError, match="resolved job"):
         _ = job("algorithm.rounds=7").model.feature_map
