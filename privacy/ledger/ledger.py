@@ -63,6 +63,7 @@ from parley.safe_io.plugin_table import load_attribute
 if TYPE_CHECKING:
     from parley.privacy.accounting.privacy_events import PrivacyEvent
     from parley.privacy.accounting.threat_model import Unit
+    from parley.privacy.ledger import owner_actions
     from parley.privacy.ledger.account import BudgetAccount, Claims
     from parley.privacy.ledger.approvals import OwnerDecision
     from parley.privacy.ledger.block_composition import Blocks
@@ -192,10 +193,12 @@ class Ledger:
         with self._database.open_reader() as reader:
             reservations.check_hold(reader.load_accounts(), run_id, claims, blocks)
 
-    raise_budget = _run_owner_action("raise_budget")
-    """Raise a data set's budget; see `owner_actions.raise_budget`."""
-    decide = _run_owner_action("decide")
-    """Record an owner's decision; see `owner_actions.decide`."""
+    if TYPE_CHECKING:
+        raise_budget = _run_in_transaction(owner_actions.raise_budget)
+        decide = _run_in_transaction(owner_actions.decide)
+    else:
+        raise_budget = _run_owner_action("raise_budget")
+        decide = _run_owner_action("decide")
 
     def count_shared_rows(self, rows: NDArray[np.uint64]) -> dict[str, int]:
         """Return how many of `[N, 3]` rows each data set has had, by name.
