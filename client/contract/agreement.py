@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.feature_map import parse_feature_map
+from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, format_received
@@ -203,4 +204,4 @@ def parse_plan(value: Any) -> ReleasePlan:
         Declined: protocol, if it is not a valid plan.
     """
     with decline_errors(Reason.PROTOCOL, DecodingError):
-        return ReleasePlan.from_json(value)
+        return decode_plan(value)

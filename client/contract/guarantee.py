@@ -1,4 +1,4 @@
-"""`Guarantee`: what a release guarantees, one per privacy unit; and mechanisms as JSON.
+"""`Guarantee`: what a release guarantees, one per privacy unit.
 
 See privacy.md, section 4, for what may be charged if two bounds are proved.
 """
@@ -6,24 +6,15 @@ See privacy.md, section 4, for what may be charged if two bounds are proved.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
-from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, format_received
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
-from parley.privacy.accounting.threat_model import (
-    Adversary,
-    Neighbouring,
-    NoisePoint,
-    Unit,
-    get_noise_point,
-)
+from parley.privacy.accounting.threat_model import Adversary, Neighbouring, NoisePoint, Unit
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import Shares
-from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +207,7 @@ class Guarantee:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values. `from_json` is the inverse."""
+        """Return plain JSON values. `plan_decoding.decode_guarantee` is the inverse."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         words = ("unit", "neighbouring", "noise_point", "against")
         return {
@@ -226,29 +217,6 @@ class Guarantee:
             "mechanism": encode_mechanism(self.mechanism),
             "shares": None if self.shares is None else asdict(self.shares),
         }
-
-    @classmethod
-    def from_json(cls, value: Any) -> Guarantee:
-        """Build a guarantee from JSON values; the inverse of `to_json`.
-
-        Raises:
-            DecodingError: the values are malformed.
-        """
-        if not isinstance(value, Mapping):
-            raise DecodingError(f"Expected a guarantee as an object, got {type(value).__name__}.")
-        decoded: dict[str, Any] = {"mechanism": decode_mechanism(value.get("mechanism"))}
-        if "noise_point" in value:
-            try:
-                decoded["noise_point"] = get_noise_point(value["noise_point"])
-            except ValueError as error:
-                raise DecodingError(
-                    f"{error} Got {format_received(value['noise_point'])}."
-                ) from None
-        if "shares" in value:
-            split = value["shares"]
-            decoded["shares"] = None if split is None else decode_dataclass(Shares, split)
-        rest = {key: part for key, part in value.items() if key not in decoded}
-        return decode_dataclass(cls, rest, **decoded)
 
 
 @lru_cache(maxsize=256)
@@ -265,21 +233,3 @@ def encode_mechanism(mechanism: Mechanism) -> dict[str, Any]:
     """Return a noise distribution's name and numbers."""
     plain: Any = mechanism
     return {"law": mechanism.law, **asdict(plain)}
-
-
-def decode_mechanism(value: Any) -> Mechanism:
-    """Build a mechanism from JSON values; the inverse of `encode_mechanism`.
-
-    Raises:
-        DecodingError: the values are malformed.
-    """
-    if not isinstance(value, Mapping):
-        raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
-    law = value.get("law")
-    if not isinstance(law, str) or law not in MECHANISM_CLASSES:
-        raise DecodingError(
-            f"Expected a noise law of {', '.join(MECHANISM_CLASSES)}, got {format_received(law)}."
-        )
-    settings = {key: part for key, part in value.items() if key != "law"}
-    mechanism: Mechanism = decode_dataclass(MECHANISM_CLASSES[law], settings)
-    return mechanism

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from parley.client.contract.assumptions import BLOCK_MEMBERSHIP, build_assumptions_fact
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks, parse_blocks
@@ -353,42 +352,10 @@ class ReleasePlan:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values. `from_json` is the inverse."""
+        """Return plain JSON values. `plan_decoding.decode_plan` is the inverse."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
         guarantees = [each.to_json() for each in self.guarantees]
         return plain | {"encoding": asdict(self.encoding), "guarantees": guarantees}
-
-    @classmethod
-    def from_json(cls, value: Any) -> ReleasePlan:
-        """Build a proposed plan from JSON values; the inverse of `to_json`.
-
-        Raises:
-            DecodingError: the values are malformed or out of range.
-        """
-        if not isinstance(value, Mapping):
-            raise DecodingError(f"Expected a plan as an object, got {type(value).__name__}.")
-        guarantees = value.get("guarantees")
-        if not isinstance(guarantees, list) or len(guarantees) > len(Unit):
-            raise DecodingError(f"Expected a list of at most {len(Unit)} guarantees in a plan.")
-        plan = decode_dataclass(
-            cls,
-            {key: part for key, part in value.items() if key not in {"encoding", "guarantees"}},
-            encoding=decode_dataclass(FixedPoint, value.get("encoding")),
-            guarantees=tuple(Guarantee.from_json(each) for each in guarantees),
-        )
-        if plan.round_number < 0 or min(plan.dimension, plan.parties, plan.min_records) < 1:
-            raise DecodingError("Expected round >= 0, dimension, parties and min_records >= 1.")
-        if not 1 <= plan.min_survivors <= plan.parties or plan.weights not in ("uniform", "size"):
-            raise DecodingError("Expected min_survivors from 1 to m and known weights, got others.")
-        if any(each.mechanism.dimension != plan.dimension for each in plan.guarantees):
-            raise DecodingError(
-                f"Expected mechanisms of the plan's dimension, {plan.dimension}, got others."
-            )
-        if min(plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:
-            raise DecodingError("Expected G and mean records > 0, λ >= 0.")
-        if not 1 <= plan.step <= plan.steps:
-            raise DecodingError(f"Expected a step from 1 to {plan.steps}, got {plan.step}.")
-        return plan
 
     def compute_digest(self) -> str:
         """Return the SHA-256 of the canonical JSON of every field. Equal digests: equal plans."""

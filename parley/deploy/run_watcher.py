@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.strict_decoding import parse_strict_json
 from parley.deploy.process_errors import ProcessError
 from parley.exit_status import KNOWN_ERRORS
@@ -213,7 +213,7 @@ class RunFollower:
         content = _load_json(self._folder / "started.json")
         if content is not None:
             self._started = True
-            plan = ReleasePlan.from_json(content["plan"])
+            plan = decode_plan(content["plan"])
             self._done = int(content["done"])
             # By now the job's `auto` values are resolved.
             job = load_run_job(self._folder)

@@ -43,11 +43,7 @@ from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.clipped_fraction import compute_fraction_deviation
 from parley.server.records.data_budgets import load_ledger_outlook
 from parley.server.records.evaluation_summary import CONFIDENCE, bound_count_noise
-from parley.server.records.guarantees import (
-    build_planned_guarantees,
-    compute_record_bounds,
-    summarize_noise,
-)
+from parley.server.records.guarantees import compute_record_bounds, summarize_noise
 from parley.server.records.plan_parts import (
     NoiseAlternative,
     PlannedDpSgd,
@@ -57,6 +53,7 @@ from parley.server.records.plan_parts import (
     SizeAlternative,
 )
 from parley.server.records.plan_summary import PlanSummary
+from parley.server.records.planned_guarantees import build_planned_guarantees
 from parley.simulations.data.job_features import compute_width
 from parley.simulations.data.public_shape import get_public_shape
 from parley.simulations.engine.sum_parameters import check_sum

@@ -11,8 +11,6 @@ import logging
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +19,7 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
-from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
+from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import BudgetAccount, Claims
 from parley.privacy.ledger.block_composition import Blocks
@@ -103,68 +101,17 @@ def check_affordable(
     Raise JobError if δ is too large for the number of records (`check_delta`).
     """
     check_delta(job, get_rounds_stage(stages).plan)
-    messages, cheaper, accepted = list[str](), list[str](), list[str]()
+    beyond: list[tuple[UnitBudget, DatasetBudget, Composition]] = []
     for asked, budget in zip(job.budgets, budgets, strict=True):
         claims = tuple((stage.plan.compute_event(asked.unit), stage.rounds) for stage in stages)
         alone = BudgetAccount(budget=budget).with_hold(stages[0].plan.run_id, claims)
-        if alone.is_within_budget(()):
-            continue
-        conversion, epsilon = alone.spent_or_held.compute_lowest_epsilon(budget.delta)
-        if budget.certificate.is_adaptive:
-            conversion = str(budget.certificate)
-            epsilon = budget.compute_epsilon(alone.spent_or_held)
-        scope = f"(unit {budget.unit}, {budget.neighbouring})"
-        cheaper.append(_find_cheaper_setting(job, asked))
-        if math.isinf(epsilon):
-            messages.append(
-                f"This job has no finite ε at δ = {format_exact(budget.delta)} {scope}: "
-                f"{_describe_infinite(alone.spent_or_held, budget.delta)}"
-            )
-            cheaper += _find_smaller_epsilon(job, asked, alone.spent_or_held)
-        else:
-            messages.append(
-                f"This job costs ε = {format_rounded_up(epsilon)} at δ = "
-                f"{format_exact(budget.delta)} by {conversion} {scope}, more than its data's "
-                f"budget of ε = {format_exact(budget.epsilon)}."
-            )
-            cost = format_rounded_up(epsilon)
-            accepted.append(f"privacy.dataset-{asked.key_prefix}epsilon={cost}")
-    if messages:
-        raise JobUnaffordable(messages[0], cheaper=cheaper, accepted=accepted)
+        if not alone.is_within_budget(()):
+            beyond.append((asked, budget, alone.spent_or_held))
+    if beyond:
+        from parley.server.planning.cost_beyond_budget import describe_cost_beyond_budget  # noqa: PLC0415 - spares its code for a job within its budgets
 
-
-def _find_cheaper_setting(job: Job, budget: UnitBudget) -> str:
-    """Return the setting that keeps the job within its budget, as it is typed."""
-    if budget.dataset_epsilon < budget.total:
-        return f"privacy.{budget.key_prefix}epsilon={format_exact(budget.dataset_epsilon)}"
-    if job.dp_sgd.noise_multiplier != "auto":
-        return "dp-sgd.noise-multiplier=auto"
-    if job.privacy.calibration == "as-printed":
-        return "privacy.calibration=exact"
-    return "privacy.noise=auto"
-
-
-def _find_smaller_epsilon(job: Job, budget: UnitBudget, taken: Composition) -> list[str]:
-    """Return the second setting, needed if samplers take all of δ at the requested ε."""
-    if not taken.sampler_distance or not budget.delta:
-        return []
-    # Part of δ that is enough for calibrated noise. Every party may draw a share of that noise.
-    draws = 4 * job.parties.count
-    most = math.log(max(budget.noise_delta / (draws * float(taken.sampler_distance)), math.e))
-    if budget.epsilon <= most:
-        return []
-    return [f"privacy.{budget.key_prefix}epsilon={format_rounded_down(most, 2)}"]
-
-
-def _describe_infinite(taken: Composition, delta: float) -> str:
-    """Return the reason why no finite ε is proved for a composition."""
-    conversion, epsilon = replace(taken, sampler_distance=Fraction(0)).compute_lowest_epsilon(delta)
-    if math.isinf(epsilon):
-        return "no account is proved for this number of steps with so little noise."
-    return (
-        f"the exact noise distribution would cost ε = {format_rounded_up(epsilon)} by "
-        f"{conversion}, and at that ε the sampler's distance from it takes more than δ."
-    )
+        message, cheaper, accepted = describe_cost_beyond_budget(job, beyond)
+        raise JobUnaffordable(message, cheaper=cheaper, accepted=accepted)
 
 
 def check_delta(job: Job, plan: ReleasePlan) -> None:

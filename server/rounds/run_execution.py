@@ -32,7 +32,6 @@ from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.summary_builder import FinishedRun
 from parley.server.rounds.cohort import Cohort, PartyFailed
-from parley.server.rounds.party_inspection import build_data_head
 from parley.server.rounds.round_loop import Evaluate, find_resume_point, run_stage
 from parley.server.rounds.run_observer import Observer
 from parley.server.statements.privacy_statement import build_privacy_statement
@@ -184,11 +183,10 @@ def save_results(
         )
     if table is not None:
         summary = summary.with_fields(synthetic=table)
-    named = build_data_head(job)
     described = build_model_description(
         describe_task(finished.algorithm),
-        label=named["label"],
-        intercept=named["intercept"],
+        label=job.algorithm.data_reading or job.model.label,
+        intercept=job.model.has_intercept,
         schema=folder.schema,
         features=features,
     )

@@ -12,7 +12,7 @@ from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.grid_rule import MAX_INFLATION, TAIL_PROBABILITY, compute_noise_tail
-from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.plan_decoding import decode_plan
 from parley.secure_agg.encoding import RingTooSmall
 from parley.secure_agg.grid_check import is_finest
 from parley.secure_agg.grid_selection import choose_grid
@@ -158,7 +158,7 @@ def test_the_rule_holds_for_the_noise_of_every_law(law, point, ring):
         federation = Federation.from_sizes(np.arange(50, 50 + parties))
         algorithm = build_algorithm(job, build_model(job, features=30, classes=0), federation)
         plan = plan_release(job, algorithm=algorithm, federation=federation)
-        assert ReleasePlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+        assert decode_plan(json.loads(json.dumps(plan.to_json()))) == plan
         tail = plan.compute_noise_tail(TAIL_PROBABILITY)
         assert is_finest(plan.encoding, parties, tail)
         grid = replace(plan.encoding, scale_bits=plan.encoding.scale_bits - 2)

@@ -14,7 +14,7 @@ import pytest
 
 from parley.client.algorithms.registry import ALGORITHMS, decode_task, describe_task
 from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle
-from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.row_quantization import prepare_rows
@@ -109,7 +109,7 @@ class AlgorithmConformance:
         assert self.described(self.built(task)) == task
         if plan is not None:  # of second moments it is that of a network
             there = json.loads(json.dumps(plan.to_json(), allow_nan=False))
-            assert ReleasePlan.from_json(there) == plan
+            assert decode_plan(there) == plan
 
     def test_a_task_with_a_key_too_few_or_too_many_is_refused(self):
         task = self.described(self.made()[0])

@@ -7,8 +7,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.plan_decoding import decode_guarantee, decode_plan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, get_noise_point
@@ -60,7 +59,7 @@ class NoisePointConformance:
     def test_a_plan_with_it_travels_and_says_against_whom_it_holds(self, plan):
         text = json.dumps(plan.to_json(), allow_nan=False)
         assert f'"noise_point": "{self.name}"' in text
-        came = ReleasePlan.from_json(json.loads(text))
+        came = decode_plan(json.loads(text))
         assert came == plan
         assert came.compute_digest() == plan.compute_digest()
         assert plan.primary.against is NOISE_POINTS[self.name].adversary
@@ -118,7 +117,7 @@ def test_parts_of_noise_that_nobody_draws_are_refused():
 @pytest.mark.parametrize("name", ["frob", "", None, 3, ["share"], "SHARE"])
 def test_a_guarantee_at_another_point_is_not_read(name):
     with pytest.raises(DecodingError, match="Expected a noise point of server, share, party"):
-        Guarantee.from_json({"mechanism": GAUSSIAN, "noise_point": name})
+        decode_guarantee({"mechanism": GAUSSIAN, "noise_point": name})
 
 
 GAUSSIAN = {"law": "gaussian", "sensitivity": 1.0, "sigma": 1.0, "dimension": 1}

@@ -8,7 +8,6 @@ from sums_expected import expected_sum
 
 from parley.secure_agg.confirmation_rules import count_signers_needed
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.mask_graph import bound_security_failure
 from parley.secure_agg.messages import (
     Advertise,
     Confirm,
@@ -25,6 +24,7 @@ from parley.secure_agg.protocol_parameters import (
 )
 from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 from parley.secure_agg.signed_statements import digest_advertisement
+from parley.secure_agg.sparse_graph_bounds import bound_security_failure
 
 
 def _advert(d, party, key):

@@ -14,8 +14,6 @@ from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import (
     GRINDING_BITS,
     SECURITY_BITS,
-    bound_arc_failure,
-    bound_security_failure,
     build_neighbour_table,
     choose_degree,
 )
@@ -24,6 +22,7 @@ from parley.secure_agg.protocol_parameters import (
     RunParameters,
     choose_min_survivors,
 )
+from parley.secure_agg.sparse_graph_bounds import bound_arc_failure, bound_security_failure
 
 
 @pytest.mark.parametrize(

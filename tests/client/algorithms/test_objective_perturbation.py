@@ -7,7 +7,7 @@ from plain_gradients import plain_gradients
 from plans import with_primary
 
 from parley.client.algorithms.registry import decode_task, describe_task
-from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.plan_decoding import decode_guarantee
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.plan_verification import _check_covers
@@ -117,7 +117,7 @@ def test_what_it_costs_is_both_noises_and_within_the_budget():
     assert own.noise_point is NOISE_POINTS["party"]
     assert own.against is Adversary.OTHERS
     assert own.shares.honest == 1
-    assert Guarantee.from_json(own.to_json()) == own
+    assert decode_guarantee(own.to_json()) == own
 
 
 def test_weights_of_classes_are_refused_with_what_takes_them():

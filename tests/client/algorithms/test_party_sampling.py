@@ -10,7 +10,7 @@ from plans import with_primary
 from scipy.stats import norm
 
 from parley.client.algorithms.party_sampling import PartySampling
-from parley.client.contract.guarantee import Guarantee
+from parley.client.contract.plan_decoding import decode_guarantee
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.networks import Network
@@ -298,7 +298,7 @@ def test_a_party_declines_amplification_that_its_task_does_not_have():
             _check_sampling(offered, algorithm.claim(facts))
         assert declined.value.reason is Reason.MECHANISM
     with pytest.raises(ValueError, match="do not hide a party"):
-        Guarantee.from_json(
+        decode_guarantee(
             replace(plan.primary, mechanism=mechanism).to_json()
             | {"mechanism": {**plan.primary.to_json()["mechanism"], "hidden": False}}
         )
@@ -325,4 +325,4 @@ def test_no_record_is_charged_as_though_its_partys_coin_hid_it():
     hidden = replace(plan.primary.mechanism, hidden=True, sampling_rate=0.1)
     with pytest.raises(ValueError, match="may show whether the record"):
         with_primary(plan, mechanism=hidden)
-    assert Guarantee.from_json(plan.primary.to_json()) == plan.primary
+    assert decode_guarantee(plan.primary.to_json()) == plan.primary

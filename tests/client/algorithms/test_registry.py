@@ -13,7 +13,7 @@ from plans import with_primary
 
 from parley.client.algorithms.base import Claim
 from parley.client.algorithms.registry import decode_task, describe_task
-from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import real_ball
@@ -115,7 +115,7 @@ def _changed(value, path, new, how):
 def test_a_changed_plan_or_task_is_another_one_or_a_typed_refusal(overrides, data):
     algorithm, plan = made(*overrides)
     for value, parse in (
-        (plan.to_json(), ReleasePlan.from_json),
+        (plan.to_json(), decode_plan),
         (describe_task(algorithm), decode_task),
     ):
         path = data.draw(st.sampled_from(list(_paths(value))))
@@ -139,7 +139,7 @@ def test_a_changed_plan_or_task_is_another_one_or_a_typed_refusal(overrides, dat
 )
 def test_anything_else_is_a_typed_refusal(value):
     with pytest.raises(DecodingError):
-        ReleasePlan.from_json(value)
+        decode_plan(value)
     with pytest.raises(DecodingError):
         decode_task(value)
 

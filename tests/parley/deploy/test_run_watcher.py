@@ -39,8 +39,8 @@ class Told:
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "parley.client.contract.release_plan.ReleasePlan.from_json",
-        staticmethod(lambda content: content),
+        "parley.deploy.run_watcher.decode_plan",
+        lambda content: content,
     )
     (tmp_path / "job.toml").write_text(render_run_job(load_job()))
     observer = Told()

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 from scipy import stats
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
+from parley.client.contract.plan_decoding import decode_plan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary
 from parley.privacy.ledger.ledger import Ledger
@@ -157,7 +158,7 @@ def test_what_no_shares_can_give_is_refused_before_a_folder_is_made(
 
 def test_a_plan_travels_with_its_shares_and_refuses_what_contradicts_them() -> None:
     plan = made_of(4)
-    assert type(plan).from_json(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
+    assert decode_plan(json.loads(json.dumps(plan.to_json(), allow_nan=False))) == plan
     own = plan.primary
     assert (own.noise_point, own.against) == (NOISE_POINTS["share"], Adversary.COLLUDERS)
     for change, said in (
