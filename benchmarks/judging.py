@@ -21,11 +21,8 @@ from numpy.typing import NDArray
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import (
-    build_algorithm,
-    build_held_out_counts,
-    plan_evaluation,
-)
+from parley.server.planning.evaluation_planner import build_held_out_counts, plan_evaluation
+from parley.server.planning.job_planner import build_algorithm
 from parley.server.records.evaluation_summary import estimate_count_noise
 from parley.server.records.histogram_evaluation import evaluate_counts
 from parley.simulations.data.experiment import load_experiment

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.contribution_clipping import build_ball, real_ball
 from parley.privacy.accounting.rounding import round_up, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
@@ -185,6 +184,8 @@ class Claim:
         """
         if self.party_norm is None or self.steps is not None:
             return self.sensitivity
+        from parley.client.models.contribution_clipping import build_ball  # noqa: PLC0415 - spares its code for contributions that are not clipped
+
         return (
             self.sensitivity
             + math.sqrt(self.dimension) * 2.0 ** -build_ball(self.dimension, self.party_norm)[1]
@@ -216,6 +217,8 @@ class Claim:
         """
         if self.party_norm is None:
             return (self,)
+        from parley.client.models.contribution_clipping import real_ball  # noqa: PLC0415 - likewise
+
         ball, bits = real_ball(self.dimension, to_fraction(self.party_norm))
         of_party = replace(
             self,

@@ -64,20 +64,3 @@ def compute_prepared_schema(features: int, classes: int) -> str:
     """Return a hex digest that replaces the schema's for rows that their owner prepared."""
     facts = f"prepared: {features} features, {classes} classes"
     return hashlib.sha256(facts.encode()).hexdigest()
-
-
-def describe_feature_map(features: Mapping[str, Any]) -> str:
-    """Return the description shown with a map's models; empty without a map.
-
-    >>> describe_feature_map({"name": "scattering", "settings": {}})
-    'scattering, data-independent'
-    """
-    if not features:
-        return ""
-    settings = {str(k).replace("_", "-"): v for k, v in features["settings"].items()}
-    if ":" not in features["name"]:
-        return f"{features['name']}, data-independent"
-    return (
-        f"{features['name']}, frozen; its author states that it was trained on "
-        f"{settings.get('trained-on', 'unnamed data')!s:.200}, not on the parties' records"
-    )

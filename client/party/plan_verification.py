@@ -25,11 +25,12 @@ from __future__ import annotations
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
-from parley.client.contract.grid_rule import TAIL_PROBABILITY, check_grid
+from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.dp_sgd.batch_limits import MAX_RECORDS as MOST_IN_A_BATCH
+from parley.client.party.grid_verification import check_grid
 from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.run_validation import require

@@ -17,6 +17,7 @@ from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.server.statements import guarantee_text
+from parley.server.statements.data_account_text import format_block
 from parley.server.statements.number_format import format_epsilon
 
 Row = dict[str, str]
@@ -39,7 +40,7 @@ def list_budgets(party: OwnedParty) -> list[Row]:
             left = format_rounded_down(total.epsilon if own is None else own.remaining)
             if own is not None and (blocks := own.compute_by_block()):
                 each = (
-                    f"{guarantee_text.format_block(at)} {format_rounded_down(one)}"
+                    f"{format_block(at)} {format_rounded_down(one)}"
                     for at, (_, one) in blocks.items()
                 )
                 left = ", ".join(each)

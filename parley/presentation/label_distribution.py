@@ -7,15 +7,7 @@ more, a map shows the shares. For many parties, each label's quantiles over the 
 from collections.abc import Sequence
 
 from parley.presentation.document import Figure, LegendEntry, Table
-from parley.presentation.plots import (
-    Bars,
-    Palette,
-    build_legend,
-    draw_figure,
-    plot_bars,
-    plot_heat_map,
-    plot_ranges,
-)
+from parley.presentation.plots import Bars, Palette, build_legend, draw_figure, plot_bars
 from parley.presentation.vega_lite import Spec
 from parley.server.records.run_summary import OTHER_LABELS, PartitionSummary, RunSummary
 from parley.server.statements.number_format import format_number
@@ -80,6 +72,8 @@ def _build_stacked_figure(split: PartitionSummary, counts: Sequence[Sequence[int
 
 
 def _build_map_figure(split: PartitionSummary, counts: Sequence[Sequence[int]]) -> Figure:
+    from parley.presentation.distribution_plots import plot_heat_map  # noqa: PLC0415 - spares its code for few labels
+
     cells = [
         (party, name, row[at] / max(sum(row), 1))
         for party, row in enumerate(counts, start=1)
@@ -97,6 +91,8 @@ def _build_map_figure(split: PartitionSummary, counts: Sequence[Sequence[int]]) 
 
 
 def _build_quantile_figure(split: PartitionSummary, shares: Sequence[Sequence[float]]) -> Figure:
+    from parley.presentation.distribution_plots import plot_ranges  # noqa: PLC0415 - spares its code for few parties
+
     quantiles = [
         (name, low, lower, middle, upper, high)
         for name, (_, low, lower, middle, upper, high, _) in zip(split.labels, shares, strict=True)

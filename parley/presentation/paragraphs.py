@@ -255,11 +255,10 @@ def _describe_trust_model(run: RunSummary, *, simulated: bool) -> str:
 def _describe_ledger_scope(run: RunSummary) -> str:
     adds = "Every other release from the same records, earlier or later, adds to the budget spent. "
     if run.ledger:
+        from parley.server.statements.data_account_text import format_data_account  # noqa: PLC0415 - spares its code for a run with a ledger of its own
+
         known = run.data_accounts or ()
-        left = [
-            f"When this run ended, data set {guarantee_text.format_data_account(each)}."
-            for each in known
-        ]
+        left = [f"When this run ended, data set {format_data_account(each)}." for each in known]
         return " ".join([adds.strip(), *left]) + (
             " The shared ledger of this run keeps the total of all runs that use it. To check it, "
             "run `parley ledger verify`."

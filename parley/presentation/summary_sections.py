@@ -50,10 +50,11 @@ def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> lis
         sections += _list_guarantee_sections(
             title, of, rounds=summary.rounds, counted=counted, mark=mark if title == "spent" else ""
         )
-    sections += [
-        build_text_section("data set", guarantee_text.format_data_account(each))
-        for each in summary.data_accounts or ()
-    ]
+    if summary.data_accounts:
+        from parley.server.statements.data_account_text import format_data_account  # noqa: PLC0415 - spares its code for a run with a ledger of its own
+
+        accounts = map(format_data_account, summary.data_accounts)
+        sections += [build_text_section("data set", text) for text in accounts]
     bounds = guarantee_text.format_bounds(summary.record_bounds, summary.primary)
     return [*sections, build_text_section("bounds", bounds)]
 

@@ -28,6 +28,7 @@ from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import read_summary
 from parley.server.records.stored_job import load_run_job, locate_ledger
 from parley.server.statements import guarantee_text
+from parley.server.statements.data_account_text import format_block
 from parley.server.statements.number_format import format_epsilon
 from parley.terminal.terminal_screen import Screen, build_plain_table
 
@@ -109,7 +110,7 @@ def print_ledger(content: LedgerContent) -> None:
         for name, (used, left) in totals.compute_by_block().items():
             console.print(
                 to_one_line(
-                    f"  {guarantee_text.format_block(name)}: {used.releases} releases, spent ε = "
+                    f"  {format_block(name)}: {used.releases} releases, spent ε = "
                     f"{format_epsilon(budget.compute_epsilon(used))}, left ε = "
                     f"{format_rounded_down(left)}"
                 )

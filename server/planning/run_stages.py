@@ -29,12 +29,7 @@ from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.job_planner import (
-    build_algorithm,
-    build_held_out_counts,
-    plan_evaluation,
-    plan_release,
-)
+from parley.server.planning.job_planner import build_algorithm, plan_release
 
 _COMPONENTS = "parley.server.planning.components_release"
 """Imported only for a model on private components."""
@@ -162,6 +157,8 @@ def _build_stages(
         )
         stages = [first, rounds]
     if job.evaluation.is_requested:
+        from parley.server.planning.evaluation_planner import build_held_out_counts, plan_evaluation  # noqa: PLC0415 - spares its code for a job without an evaluation
+
         counts = build_held_out_counts(job, algorithm, federation)
         last = RunStage(
             name=EVALUATION,

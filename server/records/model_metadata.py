@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.feature_map import describe_feature_map
 from parley.client.contract.model_state import select_components
 from parley.safe_io.json_writing import format_json
 from parley.server.model_file import MODEL_VERSION
@@ -49,3 +48,20 @@ def build_model_description(
     }
     said = {"parley.features": describe_feature_map(features)} if features else {}
     return {"parley.model": format_json(description), **said}
+
+
+def describe_feature_map(features: Mapping[str, Any]) -> str:
+    """Return the description shown with a map's models; empty without a map.
+
+    >>> describe_feature_map({"name": "scattering", "settings": {}})
+    'scattering, data-independent'
+    """
+    if not features:
+        return ""
+    settings = {str(k).replace("_", "-"): v for k, v in features["settings"].items()}
+    if ":" not in features["name"]:
+        return f"{features['name']}, data-independent"
+    return (
+        f"{features['name']}, frozen; its author states that it was trained on "
+        f"{settings.get('trained-on', 'unnamed data')!s:.200}, not on the parties' records"
+    )

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
-from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
+from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit, find_noise_point
 from parley.server.statements import attacker_text
 from parley.server.statements.noise_law_text import get_law_text
@@ -19,7 +18,6 @@ from parley.server.statements.number_format import format_epsilon
 if TYPE_CHECKING:
     from parley.server.records.guarantee_facts import (
         AdversaryAccount,
-        DataAccount,
         GuaranteeSummary,
         NoiseShares,
         RecordBounds,
@@ -125,50 +123,6 @@ def format_allowed(epsilon: float, delta: float) -> str:
 def format_budget(guarantee: GuaranteeSummary) -> str:
     """Format the budget of a guarantee."""
     return format_allowed(guarantee.epsilon_budget, guarantee.delta_budget)
-
-
-def format_data_account(account: DataAccount) -> str:
-    """Format what all runs spent of a data set's budget, what is left, and how many jobs fit."""
-    held = f"; {account.held} future releases are reserved" if account.held else ""
-    more = f"{account.jobs:,}{' or more' if account.jobs >= _MAX_JOBS else ''} more such job"
-    return (
-        f"{account.name!r} has spent ε = {format_epsilon(account.spent)} of "
-        f"{format_allowed(account.epsilon, account.delta)} in "
-        f"{account.releases} releases of all runs, {format_scope(account)}{held}; left ε = "
-        f"{format_rounded_down(account.left)}: "
-        f"{more}{'' if account.jobs == 1 else 's'} "
-        f"fit{'s' if account.jobs == 1 else ''}{_format_blocks(account)}"
-        f"{_format_budget_scope(account)}"
-    )
-
-
-def _format_budget_scope(account: DataAccount) -> str:
-    """Return for which analysts the budget holds; empty if a run's record lacks it."""
-    if not account.certificate:
-        return ""
-    return f"; the budget holds {AccountCertificate(account.certificate).description}"
-
-
-def _format_blocks(account: DataAccount) -> str:
-    """Format the remaining budget by block, and after one such job for the blocks that it reads."""
-    said = [
-        f"{format_block(each.name)} {format_rounded_down(each.left)}"
-        + (
-            f" ({format_rounded_down(each.after)} after one such job)"
-            if each.after < each.left
-            else ""
-        )
-        for each in account.blocks
-    ]
-    return f"; left by block: {', '.join(said)}" if said else ""
-
-
-def format_block(name: str) -> str:
-    """Format a block's name."""
-    return repr(name) if name else "every other block"
-
-
-_MAX_JOBS = 1000
 
 
 def format_ledger(run: RunSummary) -> str:

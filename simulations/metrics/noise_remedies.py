@@ -21,8 +21,6 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets, check_affordable
 from parley.server.planning.job_planner import scale_to_average
 from parley.server.planning.run_stages import get_rounds_stage
-from parley.server.records.run_summary import RunSummary
-from parley.server.statements import guarantee_text
 from parley.simulations.data.simulated_experiment import Experiment
 
 ACCEPTABLE_LOSS = 0.01
@@ -31,8 +29,8 @@ ACCEPTABLE_LOSS = 0.01
 MAX_EPSILON = 8.0
 """Maximum ε that is advised: above it, a guarantee hardly protects."""
 
-_MANY_COLUMNS = 20
-_IGNORE = 'kind = "ignore" in the schema leaves one out'
+MANY_COLUMNS = 20
+IGNORE = 'kind = "ignore" in the schema leaves one out'
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +41,7 @@ class NoiseReduction:
     factor: float
 
 
-def _compute_noise(job: Job, experiment: Experiment, federation: Federation) -> float:
+def compute_noise(job: Job, experiment: Experiment, federation: Federation) -> float:
     """Return the expected length of the noise, relative to the sum of all records.
 
     Raise JobError if the job would be refused.
@@ -66,18 +64,18 @@ def _compute_noise(job: Job, experiment: Experiment, federation: Federation) -> 
 def list_noise_reductions(job: Job, experiment: Experiment) -> list[NoiseReduction]:
     """Return public changes that reduce the noise, the best first."""
     federation = experiment.federation
-    own = _compute_noise(job, experiment, federation)
+    own = compute_noise(job, experiment, federation)
     found = []
     for said, keys, changed in _list_changes(job, federation):
         try:
             other = load_job(values=job.to_values(), overrides=keys) if keys else job
-            times = own / _compute_noise(other, experiment, changed)
+            times = own / compute_noise(other, experiment, changed)
         except (CalibrationError, JobError, RingTooSmall, ValueError, ZeroDivisionError):
             continue  # This change is not possible.
         if times > 1.05:
             found.append(NoiseReduction(description=said, factor=times))
-    if (columns := _count_columns(job, experiment)) >= _MANY_COLUMNS:
-        said = f"half of the {columns} columns ({_IGNORE})"
+    if (columns := count_columns(job, experiment)) >= MANY_COLUMNS:
+        said = f"half of the {columns} columns ({IGNORE})"
         found.append(NoiseReduction(description=said, factor=math.sqrt(2)))
     # Sort by the displayed value, so that rounding does not decide the order.
     return sorted(found, key=lambda way: -float(f"{way.factor:.2g}"))
@@ -115,44 +113,7 @@ def _list_changes(job: Job, federation: Federation) -> Iterator[tuple[str, list[
         yield f"`--set {key}` ({why})", [key], federation
 
 
-def describe_noise_remedy(
-    summary: RunSummary, job: Job, experiment: Experiment, noise_loss: float
-) -> str:
-    """Describe which ε would lose little, or that none does with this number of records."""
-    needed = math.sqrt(max(noise_loss, 2 * ACCEPTABLE_LOSS) / ACCEPTABLE_LOSS)
-    own = _compute_noise(job, experiment, experiment.federation)
-    epsilon, times = job.privacy.epsilon, 1.0
-    records = f"{experiment.federation.total_records:,} records"
-    scope = guarantee_text.format_scope(summary.primary)
-    columns, fewer = _count_columns(job, experiment), ""
-    # Gaussian noise has a length proportional to the square root of the number of columns.
-    kept = int(columns / needed**2)
-    if columns >= _MANY_COLUMNS and kept > 1:
-        fewer = (
-            f". Of {columns} columns keep the most informative ones ({_IGNORE}): with {kept} it "
-            f"is {needed:.2g} times smaller"
-        )
-    while 2 * epsilon <= MAX_EPSILON:
-        epsilon *= 2
-        key = f"privacy.epsilon={format_exact(epsilon)}"
-        try:
-            other = load_job(values=job.to_values(), overrides=[key])
-            times = own / _compute_noise(other, experiment, experiment.federation)
-        except (CalibrationError, JobError, RingTooSmall, ValueError):
-            continue
-        if times >= needed:
-            return (
-                f"The noise of ε = {format_exact(job.privacy.epsilon)} ({scope}) is too large for "
-                f"{records}: `parley run … --set {key}` makes it {times:.2g} times smaller{fewer}"
-            )
-    return (
-        f"No ε up to {format_exact(MAX_EPSILON)} ({scope}) is enough for {records}: about "
-        f"{needed / times:.2g} times as many per party would be, at ε = "
-        f"{format_exact(epsilon)}{fewer}"
-    )
-
-
-def _count_columns(job: Job, experiment: Experiment) -> int:
+def count_columns(job: Job, experiment: Experiment) -> int:
     """Return the number of columns that a linear model learns from; 0 for a network."""
     if job.model.learns == "network":
         return 0

@@ -20,11 +20,7 @@ from parley.server.records.run_summary import RunSummary
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.statements.number_format import format_number
 from parley.simulations.data.simulated_experiment import Experiment
-from parley.simulations.metrics.noise_remedies import (
-    ACCEPTABLE_LOSS,
-    describe_noise_remedy,
-    list_noise_reductions,
-)
+from parley.simulations.metrics.noise_remedies import ACCEPTABLE_LOSS, list_noise_reductions
 from parley.simulations.metrics.tried_settings import find_off_rule_keys, is_accepted_here
 
 _NEAR = 0.05
@@ -141,6 +137,7 @@ def _describe_remedy(
 ) -> str:
     """Describe what helps a model of no use if its baseline is of some."""
     from parley.simulations.metrics import learning_remedies  # noqa: PLC0415 - of few runs
+    from parley.simulations.metrics.sufficient_epsilon import describe_noise_remedy  # noqa: PLC0415 - of few runs
 
     found, twin = summary.judgement, summary.baseline_judgement
     both = isinstance(found, ClassifierMetrics) and isinstance(twin, ClassifierMetrics)

@@ -23,13 +23,8 @@ from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.job_planner import (
-    build_algorithm,
-    build_held_out_counts,
-    build_model,
-    plan_evaluation,
-    plan_release,
-)
+from parley.server.planning.evaluation_planner import build_held_out_counts, plan_evaluation
+from parley.server.planning.job_planner import build_algorithm, build_model, plan_release
 
 SIZES = (90, 90, 92, 93, 95)
 FEDERATION = Federation(parties=5, min_records=90, total_records=460, max_records=95)

@@ -10,7 +10,7 @@ from parley.cli import app
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.server.jobs.job_file import load_job
-from parley.server.statements import guarantee_text
+from parley.server.statements.data_account_text import format_data_account
 from parley.simulations.engine.fast_engine import simulate
 
 QUICK = [
@@ -46,7 +46,7 @@ def test_plan_and_result_say_how_many_such_jobs_still_fit_and_that_many_do(share
     assert told.jobs >= 1
     assert totals.budget.can_admit(total)
     assert not totals.budget.can_admit(total.add(event, count=count))
-    sentence = guarantee_text.format_data_account(told)
+    sentence = format_data_account(told)
     for part in ("'breast-cancer' has spent ε = ", "one record", "in 4 releases", "left ε = "):
         assert part in sentence
 

@@ -13,7 +13,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.statements import guarantee_text
+from parley.server.statements.data_account_text import format_data_account
 from parley.simulations.data.experiment import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import prepare_parties
@@ -70,7 +70,7 @@ def test_next_years_records_have_a_whole_budget_while_old_ones_are_used_up(rows,
     # What a plan says of a job on another year is what it then costs.
     (planned,) = parley.plan(a_job(blocks=["2024"])).data_accounts
     assert (planned.spent, planned.releases, planned.left, planned.jobs) == (0, 0, 1.2, 1)
-    sentence = guarantee_text.format_data_account(planned)
+    sentence = format_data_account(planned)
     for part in ("left by block: '2023' 0.2", "'2024' 1.2 (0.2", "after one such job)", "every"):
         assert part in sentence
     (after,) = simulate(a_job(blocks=["2024"]), out=Path("second")).summary.data_accounts

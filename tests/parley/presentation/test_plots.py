@@ -6,7 +6,7 @@ import pytest
 from altair.vegalite.v6.schema.core import Root
 from jsonschema import ValidationError
 
-from parley.presentation import plots
+from parley.presentation import distribution_plots, plots
 from parley.presentation.interval_plots import plot_interval_rows, plot_interval_steps
 from parley.presentation.plots import Bars, Curve, Level, Palette
 
@@ -20,8 +20,8 @@ PLOTS = {
     ),
     "bars": lambda: plots.plot_bars([Bars(name="sizes", bars=[(0, 1, 5), (1, 2, 3)])], **AXES),
     "ranking": lambda: plots.plot_ranking([("ours", 3.0, "3", Palette.ACCENT)]),
-    "heat": lambda: plots.plot_heat_map([(1, "a", 0.2), (2, "a", 0.4)], **AXES),
-    "ranges": lambda: plots.plot_ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **AXES),
+    "heat": lambda: distribution_plots.plot_heat_map([(1, "a", 0.2), (2, "a", 0.4)], **AXES),
+    "ranges": lambda: distribution_plots.plot_ranges([("a", 0.1, 0.2, 0.3, 0.4, 0.5)], **AXES),
     "unit square": lambda: plots.plot_unit_square(LINES, [(0.0, 0.2, 0.4, 0.5)], **AXES),
     "interval rows": lambda: plot_interval_rows([("a", 1.0, 2.0, 3.0)], from_zero=True),
     "interval steps": lambda: plot_interval_steps([(0.0, 1.0, 1.0, 2.0, 3.0)], x_title="x"),

@@ -236,7 +236,7 @@ def test_a_rare_label_that_noise_hides_is_its_matter_and_no_threshold_that_finds
 
 
 def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("parley.simulations.metrics.noise_remedies.MAX_EPSILON", 0.02)
+    monkeypatch.setattr("parley.simulations.metrics.sufficient_epsilon.MAX_EPSILON", 0.02)
     data = table(tmp_path, share=0.2, sick_at=[10, 90], others_at=[50], count=1500)
     steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
     summary = run(tmp_path, *data, *steps)
