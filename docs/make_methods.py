@@ -39,7 +39,7 @@ class Shown:
         word: name of that metric on the page.
         at: values of ε in the table.
         figures: names of the sweep's figures on the page.
-        table: whether the page has the table of methods, in addition to the CSV file.
+        table: whether the page has the tables of methods and ratios, in addition to the CSV file.
     """
 
     measure: str
@@ -84,8 +84,9 @@ def make(name: str, folder: Path, docs: Path = DOCS) -> None:
     before, _, rest = text.partition(begin)
     after = rest.partition(end)[2]
     lines = [f"Measured {written:%Y-%m-%d}, {rows[0]['runs']} seeds.", "", *_tables(rows, shown)]
-    wide = ['<div class="numbers" markdown>', "", *lines, *_ratios(rows), "", "</div>"]
-    made = "\n".join([begin, "", *wide, "", end])
+    if shown.table:
+        lines = ['<div class="numbers" markdown>', "", *lines, *_ratios(rows), "", "</div>", ""]
+    made = "\n".join([begin, "", *lines, end])
     page.write_text(before + made + after, encoding="utf-8")
     _write_csv(docs / f"methods-{name}.csv", rows, shown)
     for figure in shown.figures:

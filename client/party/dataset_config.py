@@ -116,10 +116,14 @@ class DatasetConfig(PolicySection):
     """
 
     epsilon: PositiveFloat
-    """Total epsilon of all releases from this data set, ever. Fixed at its first use."""
+    """Total epsilon of all releases (noisy results) from this data set, ever. Fixed at its first
+    use.
+    """
 
     delta: float = Field(ge=0, lt=1)
-    """Total delta, at which epsilon is counted. Fixed at its first use."""
+    """Total delta, at which epsilon is counted. Probabilities may pass the limit of epsilon by at
+    most delta. Fixed at its first use.
+    """
 
     epsilon_per_job: PositiveFloat | None = None
     """Largest epsilon of one job, at the same delta, counted as if its releases were fixed
@@ -169,7 +173,9 @@ class DatasetConfig(PolicySection):
     """
 
     neighbouring: Neighbouring = Neighbouring.REPLACE_ONE
-    """The neighbouring relation: replace-one or add-or-remove-one."""
+    """How the protected unit may differ: replaced by another (replace-one), or added or removed
+    (add-or-remove-one).
+    """
 
     most_records: int = Field(1_000_000, ge=1, le=MAX_RECORDS)
     """If the number of records is private (unit party, party-epsilon, or add-or-remove-one): a

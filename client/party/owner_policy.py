@@ -60,13 +60,13 @@ class OwnerPolicy(PolicySection):
     """Minimum number of parties in a sum that is unmasked."""
 
     min_degree: int = Field(1, ge=0)
-    """Minimum number of neighbours, in a run and in each of its rounds."""
+    """Minimum number of parties with which this one shares masks, in a run and in each round."""
 
     colluders_at_least: int | None = Field(None, ge=0)
     """Number of parties that may collude with the server. A run must assume at least as many, for
     its masks and for noise in shares. Default: a tenth of the parties, and at least one of three or
-    more. Degree, threshold and minimum survivors follow from it and the number of parties; no
-    server can propose them.
+    more. From it and the number of parties follow the number of mask partners, the minimum number
+    of survivors, and how many shares rebuild a secret. No server can propose them.
     """
 
     confirm_survivors: ConfirmSurvivors = True
@@ -84,15 +84,16 @@ class OwnerPolicy(PolicySection):
     """
 
     insist_on_one_list: bool = True
-    """Let a release be summed with only one list of parties, over all attempts and sessions (unless
-    this party's own noise covers it). Two lists would reveal the difference to the server. false
-    trusts the server not to subtract.
+    """Help to unmask a release (the noisy sum of a round) with only one list of parties, over all
+    attempts and sessions, unless this party's own noise covers it. Two lists would reveal the
+    difference to the server. false trusts the server not to subtract.
     """
 
     insist_on_fine_grid: bool = True
-    """Accept only the finest grid that the ring holds, on which rounding adds at most a tenth to
-    the sensitivity. On a coarser grid, small contributions round to 0 and expose the large ones. A
-    job that sets secure-aggregation.scale-bits needs false.
+    """Contributions are rounded to a grid before they are masked. Accept only the finest grid that
+    fits, on which rounding adds at most a tenth to what one record can change. On a coarser grid,
+    small contributions round to 0 and expose the large ones. A job that sets
+    secure-aggregation.scale-bits needs false.
     """
 
     noise_points: tuple[PointName, ...] = ("server", "share", "party")

@@ -48,7 +48,7 @@ REASON_MEANINGS = {
     "clock-skew": "its clock and the server's differ by more than its policy allows",
     "unknown-session": "it does not know this run, because it was restarted without its state",
     "wrong-run": "its roster differs from the server's",
-    "cohort-too-small": "fewer parties than its policy's min-parties or min-survivors",
+    "cohort-too-small": "fewer parties than its policy's min-survivors",
     "unit": "its data set's budget is for another privacy.unit",
     "neighbouring": "its data set's budget is for another privacy.neighbouring",
     "mechanism": "its policy does not accept this noise",
