@@ -90,7 +90,7 @@ _OTHER_LAWS = (
     *("privacy.sampling.l2_laplace", "privacy.sampling.gamma", "privacy.sampling.discrete_noise"),
 )
 _ROWS = (
-    "client.data.records",
+    *("client.data.records", "client.data.record_joining"),
     *("client.features.base", "client.features.row_preparation", "client.models.row_quantization"),
     "client.models.contribution_clipping",
 )

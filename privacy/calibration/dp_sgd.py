@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from parley.privacy.accounting.account_certificates import AccountCertificate, epsilon_of_mu
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.privacy_events import (
     BernoulliSteps,
     CountedSteps,
     PoissonSampledGaussian,
 )
+from parley.privacy.accounting.privacy_filters import epsilon_of_mu
 from parley.privacy.accounting.rounding import (
     check_positive,
     check_whole,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, NamedTuple, Self
 
@@ -26,14 +27,36 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.account_certificates import (
     BUDGET_TOLERANCE,
     AccountCertificate,
-    compute_account_epsilon,
     compute_reserved_delta,
-    compute_used_delta,
 )
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks
+
+
+@lru_cache(maxsize=1024)
+def compute_account_epsilon(
+    certificate: AccountCertificate,
+    spent: Composition,
+    *,
+    epsilon: float,
+    delta: float,
+    reserved: float,
+) -> float:
+    """Return the ε that an account with this δ would need for `spent`; ∞ if no ε is enough.
+
+    Args:
+        epsilon, delta: the account's budget.
+        reserved: δₐ, the part of δ that is reserved for approximations.
+    """
+    if not certificate.is_adaptive:
+        return spent.compute_lowest_epsilon(delta)[1]
+    from parley.privacy.accounting.privacy_filters import compute_filter_epsilon  # noqa: PLC0415 - spares its code for the account of one planned run
+
+    return compute_filter_epsilon(
+        certificate, spent, epsilon=epsilon, delta=delta, reserved=reserved
+    )
 
 
 def check_name(value: str, what: str) -> str:
@@ -175,6 +198,8 @@ class DatasetBudget:
 
     def compute_used_delta(self, spent: Composition) -> float:
         """Return the used part of δₐ."""
+        from parley.privacy.accounting.privacy_filters import compute_used_delta  # noqa: PLC0415 - likewise
+
         return compute_used_delta(spent, epsilon=self.epsilon, reserved=self.reserved_delta)
 
     def compute_next_delta(self, spent: Composition) -> float:

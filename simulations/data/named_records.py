@@ -14,8 +14,9 @@ from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile, MemoryTable, Source, SqlQuery
 from parley.client.data.formatted_file import parse_file_table
 from parley.client.data.party_file_pattern import find_party_files
+from parley.client.data.record_joining import join_records
 from parley.client.data.record_reading import read_records
-from parley.client.data.records import Records, join_records
+from parley.client.data.records import Records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.sparse_rows import RowStorage
 from parley.server.jobs.external_references import MEMORY

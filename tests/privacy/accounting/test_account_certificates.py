@@ -15,12 +15,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
-from parley.privacy.accounting import account_certificates
-from parley.privacy.accounting.account_certificates import (
-    AccountCertificate,
-    compute_mu,
-    compute_rho,
-)
+from parley.privacy.accounting import privacy_filters
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses
 from parley.privacy.accounting.gaussian_curve import (
@@ -36,10 +32,11 @@ from parley.privacy.accounting.privacy_events import (
     Zcdp,
     parse_event,
 )
+from parley.privacy.accounting.privacy_filters import compute_mu, compute_rho
 from parley.privacy.accounting.subsampled_gaussian import build_planned_steps
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu, find_largest
-from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.budget import DatasetBudget, compute_account_epsilon
 
 DELTA = 1e-5
 MOST = 1.00002
@@ -465,8 +462,8 @@ def test_no_random_strategy_exceeds_its_certificate(certificate, epsilon):
     ids=lambda mutation: mutation[0],
 )
 def test_a_rule_that_is_weakened_is_found_out(monkeypatch, mutation):
-    monkeypatch.setattr(account_certificates, *mutation)
-    account_certificates.compute_account_epsilon.cache_clear()
+    monkeypatch.setattr(privacy_filters, *mutation)
+    compute_account_epsilon.cache_clear()
     try:
         found = [stopping(limits, releases=10) for limits in (GAUSSIAN, ZCDP)]
         for kind in ("pure", "gaussian", "zcdp"):
@@ -481,5 +478,5 @@ def test_a_rule_that_is_weakened_is_found_out(monkeypatch, mutation):
             rngs = map(np.random.default_rng, range(12))
             found += [exceeded(limits, rng) / 0.01 for rng in rngs]
     finally:
-        account_certificates.compute_account_epsilon.cache_clear()
+        compute_account_epsilon.cache_clear()
     assert max(found) > 1.3

@@ -9,7 +9,7 @@ from ledgers import ADULT, an_entry, messages
 from typer.testing import CliRunner
 
 from parley.commands.ledger import ledger_app
-from parley.privacy.accounting import account_certificates, subsampled_gaussian
+from parley.privacy.accounting import privacy_filters, subsampled_gaussian
 from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
@@ -25,7 +25,7 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.inverse_curves import compute_gaussian_mu
 from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.account import BudgetAccount
-from parley.privacy.ledger.budget import DatasetBudget
+from parley.privacy.ledger.budget import DatasetBudget, compute_account_epsilon
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_copy import upgrade_ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerCorrupt
@@ -389,7 +389,7 @@ def refunding(account, run_id, event, blocks=()):
             "compute_next_delta",
             lambda own, _: own.reserved_delta,
         ),
-        ("of_sampled_steps_is_charged", account_certificates, "get_planned_delta", lambda _: 0.0),
+        ("of_sampled_steps_is_charged", privacy_filters, "get_planned_delta", lambda _: 0.0),
         # Other runs give back the rounds that they did not make.
         ("gaussian_account_is_used_up", Ledger, "end_hold", lambda *_: None),
         ("gaussian_account_is_used_up", BudgetAccount, "is_within_budget", lambda *_: True),
@@ -409,11 +409,11 @@ def test_a_rule_of_the_ledger_that_is_weakened_is_found_out(
 ):
     (found,) = (f for key, f in globals().items() if key.startswith("test_") and test in key)
     monkeypatch.setattr(rule, name, weakened)
-    account_certificates.compute_account_epsilon.cache_clear()
+    compute_account_epsilon.cache_clear()
     try:
         found(path)
     except (Exception, pytest.fail.Exception):
         return
     finally:
-        account_certificates.compute_account_epsilon.cache_clear()
+        compute_account_epsilon.cache_clear()
     pytest.fail(f"{found.__name__} passes without {name}")
