@@ -90,9 +90,8 @@ def _choose_finest_grid(
     scale = min(math.floor(math.log2(limit / (parties * bound))), SCALE_BITS[-1])
     while scale >= SCALE_BITS[0]:
         tail = noise_tail(scale)
-        needed = parties * math.ceil(
-            bound * ROUNDING_TOLERANCE * math.ldexp(1.0, scale)
-        ) + math.ceil(tail)
+        largest = math.ceil(bound * ROUNDING_TOLERANCE * math.ldexp(1.0, scale))
+        needed = parties * largest + math.ceil(tail)
         if needed < limit and tail <= MAX_NOISE_TAIL:
             return FixedPoint(scale_bits=scale, ring_bits=ring_bits, bound=bound)
         # One bit of scale at least halves the sum. It at most halves the tail, part of which does

@@ -21,7 +21,6 @@ import numpy as np
 
 from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import DropStage, LocalProtocolError, SumResult
-from parley.secure_agg.mask_graph import compute_commitments_digest, compute_nonce_commitment
 from parley.secure_agg.primitives import digest
 from parley.secure_agg.protocol_parameters import STAGES, RunParameters
 from parley.secure_agg.round_outcome import compute_outcome
@@ -54,10 +53,7 @@ def with_simulated_beacon(run: RunParameters) -> RunParameters:
     nonces = build_simulated_nonces(run)
     if not nonces:
         return run
-    given = compute_commitments_digest(
-        {i: compute_nonce_commitment(i, nonce) for i, nonce in nonces.items()}
-    )
-    return replace(run, commitments=given).with_beacon(nonces)
+    return replace(run, commitments=digest_nonces(nonces)).with_beacon(nonces)
 
 
 def check_vectors(run: RunParameters, vectors: Ring, round_number: int, last_round: int) -> None:

@@ -152,6 +152,13 @@ def compute_commitments_digest(commitments: Mapping[int, bytes]) -> bytes:
     return digest(b"parley/nonce commitments", *parts)
 
 
+def digest_nonces(nonces: Mapping[int, bytes]) -> bytes:
+    """Return the digest of the commitments to these nonces."""
+    return compute_commitments_digest(
+        {i: compute_nonce_commitment(i, nonce) for i, nonce in nonces.items()}
+    )
+
+
 def compute_beacon(fingerprint: bytes, nonces: Mapping[int, bytes]) -> bytes:
     """Return the beacon of a set-up."""
     parts = [i.to_bytes(4, "big") + nonces[i] for i in sorted(nonces)]

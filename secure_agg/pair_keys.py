@@ -23,7 +23,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.interface import RemoteProtocolError
-from parley.secure_agg.mask_graph import compute_commitments_digest, compute_nonce_commitment
 from parley.secure_agg.messages import split_nonces
 from parley.secure_agg.primitives import (
     agree,
@@ -159,10 +158,7 @@ def find_signers(
 def with_revealed_beacon(run: RunParameters, committed: bytes, nonces: bytes) -> RunParameters:
     """Return the parameters with the beacon from the nonces of the parties in a mask."""
     revealed = split_nonces(run, committed, nonces)
-    given = compute_commitments_digest(
-        {i: compute_nonce_commitment(i, nonce) for i, nonce in revealed.items()}
-    )
-    if given != run.commitments:
+    if digest_nonces(revealed) != run.commitments:
         raise RemoteProtocolError("Expected the nonces that the parties committed to, got others.")
     return run.with_beacon(revealed)
 

@@ -125,10 +125,8 @@ class MaskingParty:
             raise LocalProtocolError(f"Expected to advertise while NEW, got {state.phase.name}.")
         state.private_key = self._entropy(SECRET_BYTES)
         state.kem_seed = self._entropy(KEM_SEED_BYTES)
-        key, nonce = derive_public_keys(state), state.nonce or bytes(NONCE_BYTES)
-        statement = digest_advertisement(
-            state.run.fingerprint, state.roster, state.index, key, nonce
-        )
+        run, key, nonce = state.run, derive_public_keys(state), state.nonce or bytes(NONCE_BYTES)
+        statement = digest_advertisement(run.fingerprint, state.roster, state.index, key, nonce)
         state.phase = PartyPhase.ADVERTISED
         signature = sign(self._identity, statement)
         message = Advertise(

@@ -74,9 +74,7 @@ class MaskingServer:
         """Parties convicted by what they shared; they take part in no further round."""
         self._neighbours: list[list[int]] = []
         self._slots: list[dict[int, int]] = []  # by party: present neighbour to position
-        self._round_shares: dict[
-            int, dict[int, RoundShares]
-        ] = {}  # of later rounds, by round and party
+        self._round_shares: dict[int, dict[int, RoundShares]] = {}  # later round → party
         self._sum: ServerRound | None = None
         self._delivery: CiphertextDelivery | None = None
 

@@ -273,10 +273,11 @@ class ServerRound:
     def _find_share_digests(self, holder: int) -> list[bytes]:
         """Return each dealer's digest of the one share that the holder may reveal."""
         size, slots, shares, arrived = SHARE_DIGEST_BYTES, self.slots, self.shares, self.arrived
-        places = [
-            (j, size * (2 * slots[j][holder] + (j not in arrived))) for j in self.members[holder]
-        ]
-        return [shares[dealer].digests[at : at + size] for dealer, at in places]
+        found = []
+        for dealer in self.members[holder]:
+            at = size * (2 * slots[dealer][holder] + (dealer not in arrived))
+            found.append(shares[dealer].digests[at : at + size])
+        return found
 
     def _rebuild(self, party: int, kind: bytes) -> bytes:
         given, threshold = self._true_shares, self.run.threshold

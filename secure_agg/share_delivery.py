@@ -216,9 +216,7 @@ class CiphertextDelivery:
             (secret,) = decapsulate(message.seed, [ciphertext])
             ends = (sender, self.adverts[sender].key), (j, self.adverts[j].key)
             pair = compute_transcript(self.run.fingerprint, self.roster, *ends)
-            matches = is_confirmation_tag(
-                secret, compute_ciphertext_id(pair, j, sender, ciphertext), tag
-            )
-            self.blamed.add(sender if matches else j)
+            where = compute_ciphertext_id(pair, j, sender, ciphertext)
+            self.blamed.add(sender if is_confirmation_tag(secret, where, tag) else j)
         self.departed.add(sender)
         self._pending.pop(sender)

@@ -75,10 +75,8 @@ def _encode_value(value: Any, kind: Any) -> bytes:  # noqa: PLR0911 - one per ty
     if kind is RunParameters:
         return _encode_value(value.to_bytes(), bytes)
     if hasattr(kind, "__dataclass_fields__"):
-        parts = [
-            _encode_value(getattr(value, n), each) for n, each in _get_field_types(kind).items()
-        ]
-        return b"".join(parts)
+        types = _get_field_types(kind).items()
+        return b"".join([_encode_value(getattr(value, name), each) for name, each in types])
     first, *rest = get_args(kind)
     if rest == [NoneType]:
         if value is None:

@@ -93,9 +93,8 @@ def find_true_signers(
             f"Expected {claimed.sum()} signatures, got {len(message.signatures)} bytes."
         )
     statement = digest_survivors(plan, survivors)
-    signers = work.compute_once(
-        find_signers, statement, identities, message.signers, message.signatures
-    )
+    signed = message.signers, message.signatures
+    signers = work.compute_once(find_signers, statement, identities, *signed)
     count = int(signers.sum())
     if count < run.confirmations:
         raise TooFewSurvivors(

@@ -19,20 +19,16 @@ def compute_gradient_multiplier(noise_multiplier: float, share: float) -> float:
     check_share(share)
     if not share:
         return noise_multiplier
-    return _round_root_above(
-        _to_larger_fraction(noise_multiplier) ** 2 / (1 - _to_larger_fraction(share))
-    )
+    variance = _to_larger_fraction(noise_multiplier) ** 2
+    return _round_root_above(variance / (1 - _to_larger_fraction(share)))
 
 
 def compute_count_deviation(noise_multiplier: float, share: float, steps: int) -> float:
     """Return √T·2σ_b, the deviation of the noise on Σ (2b_i − 1) over T steps; needs s > 0."""
     check_share(share)
     check_positive("a clipped fraction's share", share)
-    return _round_root_above(
-        _to_larger_fraction(noise_multiplier) ** 2
-        * steps
-        / min(to_fraction(share), Fraction(share))
-    )
+    variance = _to_larger_fraction(noise_multiplier) ** 2 * steps
+    return _round_root_above(variance / min(to_fraction(share), Fraction(share)))
 
 
 def _to_larger_fraction(value: float) -> Fraction:

@@ -122,9 +122,8 @@ class Composition:
                 for name, accountant in ACCOUNTANTS.items()
                 if accountant.supports(self.counts)
             }
-            self._epsilons_by_delta[delta] = {
-                name: v for name, v in values.items() if math.isfinite(v)
-            }
+            finite = {name: v for name, v in values.items() if math.isfinite(v)}
+            self._epsilons_by_delta[delta] = finite
         return dict(self._epsilons_by_delta[delta])
 
     @cached_property

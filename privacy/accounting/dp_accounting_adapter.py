@@ -191,9 +191,8 @@ def compose_step_losses(
         parts.append((loss, 0.0))
     nothing = (pld.identity(value_discretization_interval=interval), 0.0)
     whole, lost = functools.reduce(_compose_losses, parts, None) or nothing
-    return ComposedLoss(
-        directions=tuple(_Tail.from_pmf(each) for each in _list_directions(whole)), lost=lost
-    )
+    directions = tuple(map(_Tail.from_pmf, _list_directions(whole)))
+    return ComposedLoss(directions=directions, lost=lost)
 
 
 _SOLVED_AT_ONCE = 1024

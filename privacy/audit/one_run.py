@@ -112,9 +112,8 @@ def one_run_fdp_bound(
 ) -> LowerBound:
     """Return `compute_one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
     check_delta(delta)
-    mu = compute_one_run_mu(
-        canaries=canaries, guesses=guesses, right=right, alpha=compute_alpha(confidence)
-    )
+    alpha = compute_alpha(confidence)
+    mu = compute_one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=alpha)
     return LowerBound(
         method="one-run-fdp",
         epsilon_lower=compute_gaussian_lower(mu, delta),

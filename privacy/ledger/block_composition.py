@@ -124,6 +124,5 @@ class SpentByBlock:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """Parse the result of `to_json`; raise ValueError, KeyError or TypeError otherwise."""
         blocks = {name: Composition.from_json(each) for name, each in value["blocks"].items()}
-        return cls(
-            everywhere=Composition.from_json(value["everywhere"]), blocks=MappingProxyType(blocks)
-        )
+        everywhere = Composition.from_json(value["everywhere"])
+        return cls(everywhere=everywhere, blocks=MappingProxyType(blocks))

@@ -136,10 +136,8 @@ class DatasetBudget:
             raise ValueError(f"Expected a budget with finite epsilon > 0, got {self.epsilon}.")
         if not 0 <= self.delta < 1:
             raise ValueError(f"Expected a budget with delta in [0, 1), got {self.delta}.")
-        chosen = self.certificate or (
-            AccountCertificate.ZCDP if self.delta else AccountCertificate.PURE
-        )
-        object.__setattr__(self, "certificate", AccountCertificate(chosen))
+        usual = AccountCertificate.ZCDP if self.delta else AccountCertificate.PURE
+        object.__setattr__(self, "certificate", AccountCertificate(self.certificate or usual))
         given = self.reserved_delta
         reserved = compute_reserved_delta(self.delta) if given is None else float(given)
         if not 0 <= reserved <= self.delta or (reserved == self.delta and self.delta):

@@ -229,9 +229,7 @@ class Ledger:
     def list_decisions(self, run_id: str | None = None) -> tuple[OwnerDecision, ...]:
         """Return the owner's decisions on a run's proposals, or on all, in order."""
         with self._database.open_reader() as reader:
-            records = (
-                reader.iterate_records() if run_id is None else reader.iterate_decisions(run_id)
-            )
+            records = reader.iterate_decisions(run_id)
             return tuple(load_attribute(f"{_ACTIONS}:list_decisions")(records))
 
     def list_entries(self, run_id: str | None = None) -> tuple[RecordedEntry, ...]:
@@ -241,9 +239,7 @@ class Ledger:
     def iterate_entries(self, run_id: str | None = None) -> Iterator[RecordedEntry]:
         """Yield what `list_entries` returns, without keeping a long run's entries in memory."""
         with self._database.open_reader() as reader:
-            yield from iterate_entries(
-                reader.iterate_records() if run_id is None else reader.iterate_run(run_id)
-            )
+            yield from iterate_entries(reader.iterate_records(run_id))
 
     def has_entries(self, run_id: str) -> bool:
         """Return whether the run ever reserved a release."""

@@ -164,10 +164,9 @@ def _check_terms(account: BudgetAccount, requested: DatasetBudget) -> None:
     budget = account.budget
     terms = ["neighbouring", "epsilon", "delta"] + ["certificate"] * requested.insists
     if any(getattr(requested, term) != getattr(budget, term) for term in terms):
+        hint = " They have records in common, or the same name."
         same = requested.fingerprint == budget.fingerprint
-        _raise_conflict(
-            account, requested, "" if same else " They have records in common, or the same name."
-        )
+        _raise_conflict(account, requested, "" if same else hint)
 
 
 def _raise_conflict(account: BudgetAccount, dataset: DatasetBudget, hint: str = "") -> NoReturn:

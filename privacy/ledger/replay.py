@@ -68,12 +68,10 @@ class Replay:
         expected = self.head.records + 1
         if record.position != expected:
             last = record.position - 1
-            gone = (
-                f"record {expected} is" if last == expected else f"records {expected} to {last} are"
-            )
-            self._add(
-                expected, f"Expected record {expected}, got {record.position}: {gone} missing."
-            )
+            gone = f"records {expected} to {last} are missing"
+            if last == expected:
+                gone = f"record {expected} is missing"
+            self._add(expected, f"Expected record {expected}, got {record.position}: {gone}.")
         if not record.is_successor_of(replace(self.head, records=record.position - 1)):
             self._add(
                 record.position,

@@ -121,9 +121,9 @@ class LedgerReader:
         query = build_select(RECORDS, f"WHERE {condition} ORDER BY position")
         return (LedgerRecord(**row) for row in self.connection.fetch_rows(query, *values))
 
-    def iterate_records(self) -> Iterator[LedgerRecord]:
-        """Yield all records in order."""
-        return self._iterate("true")
+    def iterate_records(self, run_id: str | None = None) -> Iterator[LedgerRecord]:
+        """Yield all records, or those of a run, in order."""
+        return self._iterate("true") if run_id is None else self._iterate("run_id = ?", run_id)
 
     def count_charges(self, run_id: str, seen: RunCharges | None) -> RunCharges:
         """Return how often a run was charged; after `seen`, only newer records are read.
@@ -133,13 +133,9 @@ class LedgerReader:
         """
         if seen is None or seen.run_id != run_id or not self.has_head(seen.head):
             start = RunCharges(run_id=run_id, head=ChainHead(records=0, hash=GENESIS))
-            return start.with_records(self.iterate_run(run_id), self.head)
+            return start.with_records(self.iterate_records(run_id), self.head)
         newer = self._iterate("position > ?", seen.head.records)
         return seen.with_records((each for each in newer if each.run_id == run_id), self.head)
-
-    def iterate_run(self, run_id: str) -> Iterator[LedgerRecord]:
-        """Yield all records of a run in order."""
-        return self._iterate("run_id = ?", run_id)
 
     def has_entries(self, run_id: str) -> bool:
         """Return whether the run ever reserved a release."""
@@ -150,8 +146,10 @@ class LedgerReader:
         condition = 'run_id = ? AND dataset = ? AND "index" = ?'
         return self._iterate(condition, run_id, dataset, index)
 
-    def iterate_decisions(self, run_id: str) -> Iterator[LedgerRecord]:
-        """Yield a run's records about no release, which include its owner's decisions."""
+    def iterate_decisions(self, run_id: str | None) -> Iterator[LedgerRecord]:
+        """Yield records that include an owner's decisions: a run's about no release, or all."""
+        if run_id is None:
+            return self.iterate_records()
         return self._iterate('run_id = ? AND "index" IS NULL', run_id)
 
     def has_head(self, head: ChainHead) -> bool:

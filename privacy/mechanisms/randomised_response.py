@@ -105,10 +105,8 @@ class RandomisedResponse:
 
     def estimate_counts(self, reports: ArrayLike, *, records: int) -> NDArray[np.float64]:
         """Return `[k]` unbiased counts from the numbers `[k]` of reports of each answer."""
-        said = np.asarray(reports, dtype=np.float64)
-        return (said - records * self.lie_probability) / (
-            self.truth_probability - self.lie_probability
-        )
+        said, lie = np.asarray(reports, dtype=np.float64), self.lie_probability
+        return (said - records * lie) / (self.truth_probability - lie)
 
     def compute_deviation(self, count: ArrayLike, *, records: int) -> Any:
         """Return the standard deviation of the estimate if `count` records have the answer.

@@ -277,7 +277,5 @@ class PartySteps(TrainingNoise):
             return f"{sums}, in every party that is in the sum (p = {self.attendance:g})."
         if not self.clipped_share:
             return f"{sums}, in every party."
-        deviation = (
-            compute_count_deviation(self.noise_multiplier, self.clipped_share, self.steps) / 2
-        )
-        return f"{sums}, and of {deviation:.6g} on the number of clipped gradients, in every party."
+        both = compute_count_deviation(self.noise_multiplier, self.clipped_share, self.steps)
+        return f"{sums}, and of {both / 2:.6g} on the number of clipped gradients, in every party."

@@ -81,9 +81,8 @@ def _draw_laplace(scale: float, words: WordArray, stream: NoiseStream) -> IntArr
     standard = constant - np.log(uniforms)
     error = scale * (slack + FLOAT_ERROR * standard)
     survival = _build_laplace_survival(scale)
-    return apply_signs(
-        invert(words, scale * standard, error, lambda _: survival, lambda _: stream), words
-    )
+    counts = invert(words, scale * standard, error, lambda _: survival, lambda _: stream)
+    return apply_signs(counts, words)
 
 
 def _build_laplace_survival(scale: float) -> Survival:

@@ -181,9 +181,8 @@ class Set:
 
     def add_rounding(self, count: int) -> Set:
         """Return the set's bounds for sums that are rounded once, in `count` coordinates."""
-        return replace(
-            self, radius=self.radius.add_rounding(count), diameter=self.diameter.add_rounding(count)
-        )
+        radius, diameter = (each.add_rounding(count) for each in (self.radius, self.diameter))
+        return replace(self, radius=radius, diameter=diameter)
 
     def spread_over_cells(self, cells: int) -> Set:
         """Return the set of vectors in one of `cells` positions, with zeros elsewhere.

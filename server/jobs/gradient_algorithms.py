@@ -66,9 +66,8 @@ class GradientPerturbationSection(LinearModelSection):
             if not columns:
                 raise JobError("Expected algorithm.level-rounds = 0 without a schema, got more.")
         with translate_errors(ValueError, JobError):
-            return Steps(
-                **self._build_step_settings(job, model), level_rounds=level, level_columns=columns
-            )
+            settings = self._build_step_settings(job, model)
+            return Steps(**settings, level_rounds=level, level_columns=columns)
 
     def _build_step_settings(self, job: Job, model: LinearModel) -> dict[str, Any]:
         lambda_, clip, rate = job.model.regularisation, self.clip_norm, self.learning_rate

@@ -234,9 +234,8 @@ class Job(JobSection):
         Args:
             federation: if None, only choices that need none of its facts are made.
         """
-        return self.model_copy(
-            update=self.algorithm.resolve_auto(self, federation, classes).sections
-        )
+        chosen = self.algorithm.resolve_auto(self, federation, classes)
+        return self.model_copy(update=chosen.sections)
 
     def explain_auto(self, federation: Federation, classes: int) -> tuple[str, ...]:
         """Return what the rule chooses and why, one line each; empty if nothing is left to it."""

@@ -73,11 +73,9 @@ class LinearSection(ModelSection):
         """Build the weighted loss over margins of the row and the intercept's constant."""
         loss = self.build_loss(classes)
         if self.label_weights:
-            apply_class_weights = load_attribute(
-                "parley.client.models.class_weights:apply_class_weights"
-            )
+            apply = load_attribute("parley.client.models.class_weights:apply_class_weights")
             try:
-                loss = apply_class_weights(loss, self.label_weights)
+                loss = apply(loss, self.label_weights)
             except ValueError as error:
                 raise JobError(f"model.class-weights: {error}") from error
         return LinearModel(loss=loss, features=features + self.has_intercept)

@@ -212,9 +212,8 @@ class DistributedDpSgdSection(_NetworkSection):
         records = parties.min_records if private else parties.max_records
         total = parties.count_records(private=private)
         # No batch that is processed whole without notice has a longer sum; a longer one is clipped.
-        longest = (training.clip_norm or 0.0) * compute_padded_width(
-            records, training.sampling_rate
-        )
+        width = compute_padded_width(records, training.sampling_rate)
+        longest = (training.clip_norm or 0.0) * width
         party_norm = None
         if Unit.PARTY in units:
             party_norm = float(self._resolve_dp_sgd(job, parties).party_clip_norm)

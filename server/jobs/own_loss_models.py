@@ -55,9 +55,8 @@ class OwnLossSection(LinearSection, LabelledModelSection):
                 self.loss_class, function, lipschitz=self.lipschitz, steeper=self.steeper
             )
         except ValueError as error:
-            remedy = (
-                (" To clip them, set model.steeper = 'clip'.") if "as stated" in str(error) else ""
-            )
+            clip = " To clip them, set model.steeper = 'clip'."
+            remedy = clip if "as stated" in str(error) else ""
             raise JobError(f"model.loss = {self.loss!r}: {error}{remedy}") from error
 
 

@@ -39,9 +39,8 @@ def from_run_config(config: Mapping[str, Any]) -> Job:
         section, dot, key = name.partition(".")
         if not dot:
             raise JobError(f"Unknown key {name}. Expected section.key or one of {[*RUN_KEYS]}.")
-        tree.setdefault(section, {})[key] = (
-            _parse_value(value) if name in _list_list_keys() else value
-        )
+        parsed = _parse_value(value) if name in _list_list_keys() else value
+        tree.setdefault(section, {})[key] = parsed
     return load_job(values=tree)
 
 

@@ -199,9 +199,8 @@ class _ReleaseDraft:
         for ring_bits in self._list_rings(after=after):
             try:
                 encoding = self._build_encoding(ring_bits, after=after)
-                return encoding, [
-                    self._build_guarantee(each, encoding) for each in self.claim.guarantees
-                ]
+                claims = self.claim.guarantees
+                return encoding, [self._build_guarantee(each, encoding) for each in claims]
             except ValueError as error:
                 # A share below its floor, or no room: the next ring may fit.
                 if ring_bits == 32:
@@ -223,11 +222,9 @@ class _ReleaseDraft:
     def _build_encoding(self, ring: int | None, *, after: bool) -> FixedPoint:
         """Return the grid: the algorithm's own, or the finest that the ring holds."""
         settings, claim = self.job.secure_aggregation, self.claim
-        if claim.scale_bits is not None:
-            own = FixedPoint(
-                scale_bits=claim.scale_bits, ring_bits=_OWN_RING_BITS, bound=self.bound
-            )
-            own.check_capacity(self.parties, self.compute_tail(claim.scale_bits))
+        if (bits := claim.scale_bits) is not None:
+            own = FixedPoint(scale_bits=bits, ring_bits=_OWN_RING_BITS, bound=self.bound)
+            own.check_capacity(self.parties, self.compute_tail(bits))
             return own
         return choose_grid(
             bound=self.bound,

@@ -133,9 +133,8 @@ class RandomisedReports:
     @property
     def scale(self) -> float:
         """Standard deviation of a category that half of the records have."""
-        return float(
-            self.mechanism.response.compute_deviation(self._records / 2, records=self._records)
-        )
+        records, response = self._records, self.mechanism.response
+        return float(response.compute_deviation(records / 2, records=records))
 
     def compute_event(self) -> PrivacyEvent:
         """Return the local ε."""

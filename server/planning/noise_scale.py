@@ -167,7 +167,6 @@ def calibrate_noise(job: Job, claimed: Claim) -> NoiseScaling:
 
 def _load_calibration(name: str) -> Callable[..., NoiseScaling]:
     """Return a function of `sampled_noise`, which most jobs do not import."""
-    calibration: Callable[..., NoiseScaling] = load_attribute(
-        f"parley.server.planning.sampled_noise:{name}"
-    )
+    place = f"parley.server.planning.sampled_noise:{name}"
+    calibration: Callable[..., NoiseScaling] = load_attribute(place)
     return calibration

@@ -297,12 +297,11 @@ def _plan_with_law(
         mechanism = row.mechanism(batch, terms, epsilon)
     split = None
     if terms.noise_point.in_contributions:
-        least, colluders = terms.noise_point.split(
-            least=terms.min_survivors, colluders=terms.corrupt
-        )
+        point, parties = terms.noise_point, terms.parties
+        least, colluders = point.split(least=terms.min_survivors, colluders=terms.corrupt)
         with translate_errors(ValueError, CalibrationError):
             split = Shares.from_mechanism(
-                mechanism, parties=terms.parties, least=least, colluders=colluders
+                mechanism, parties=parties, least=least, colluders=colluders
             )
     _check_drawn_scale(mechanism, split, epsilon)
     guarantee = Guarantee(

@@ -84,9 +84,8 @@ def is_accepted(job: Job, build: Callable[[Job], Planned], keys: Sequence[str]) 
     try:
         tried = load_job(values=job.to_values(), overrides=keys)
         _, stages = build(tried)
-        check_affordable(
-            tried, stages, build_budgets(tried, get_rounds_stage(stages).plan, "planned")
-        )
+        budgets = build_budgets(tried, get_rounds_stage(stages).plan, "planned")
+        check_affordable(tried, stages, budgets)
     except ValueError:  # Includes JobError, CalibrationError and RingTooSmall.
         return False
     return True

@@ -138,9 +138,8 @@ def load_ledger_outlook(job: Job, stages: Sequence[RunStage]) -> LedgerOutlook:
     if not totals:
         note = f"the ledger has no data set {name!r}: the run opens a budget for it"
         return LedgerOutlook(note=note)
-    return LedgerOutlook(
-        accounts=build_data_accounts(totals, stages), refusal=_find_refusal(job, stages, totals)
-    )
+    refusal = _find_refusal(job, stages, totals)
+    return LedgerOutlook(accounts=build_data_accounts(totals, stages), refusal=refusal)
 
 
 def _find_refusal(

@@ -213,7 +213,5 @@ def compute_record_bounds(plan: ReleasePlan, *, rounds: int) -> RecordBounds | N
         conversion, epsilon = spent.compute_lowest_epsilon(inner.delta)
         return EpsilonBound(epsilon=epsilon, conversion=conversion)
 
-    charged = plan.get_charging_guarantee(inner.unit)
-    return RecordBounds(
-        charged="inner" if charged is inner else "outer", inner=bound(inner), outer=bound(outer)
-    )
+    charged = "inner" if plan.get_charging_guarantee(inner.unit) is inner else "outer"
+    return RecordBounds(charged=charged, inner=bound(inner), outer=bound(outer))

@@ -105,9 +105,8 @@ def _evaluate_more_labels(
     for at, label in enumerate(labels):
         recall = histogram.compute_share(said == at, true == at)
         precision = histogram.compute_share(true == at, said == at)
-        by_label.append(
-            LabelMetrics(label=label, **_build_metrics(recall=recall, precision=precision))
-        )
+        metrics = _build_metrics(recall=recall, precision=precision)
+        by_label.append(LabelMetrics(label=label, **metrics))
     return {
         **_build_metrics(accuracy=histogram.compute_share(true == said)),
         "confusion": histogram.counts.tolist(),

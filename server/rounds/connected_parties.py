@@ -319,9 +319,8 @@ def _decode_facts(reply: Reply) -> PartyFacts:
     head = reply.frame.head
     if reply.status is not Status.OK or head.get("party") != reply.party:
         raise DecodingError(f"Expected the facts of party {reply.party}, got none.")
-    return decode_dataclass(
-        PartyFacts, {each.name: head.get(each.name) for each in fields(PartyFacts)}
-    )
+    said = {each.name: head.get(each.name) for each in fields(PartyFacts)}
+    return decode_dataclass(PartyFacts, said)
 
 
 def _compute_weights(plan: ReleasePlan, facts: Mapping[int, PartyFacts]) -> dict[int, float]:

@@ -237,9 +237,9 @@ class PartyCohort:
         """Find who lied about a ciphertext, with one more exchange, only in a dispute."""
         while self.server.to_prove:
             asked, heard = set(self.server.to_prove), set[int]()
-            frames = {
-                i: self._build_frame("prove", self.server.delivery.certificate) for i in asked
-            }
+            frames = dict.fromkeys(
+                asked, self._build_frame("prove", self.server.delivery.certificate)
+            )
             for reply in self._responses.request(frames, traffic, is_permanent=False):
                 self._responses.accept(reply, self.server.handle_evidence, heard)
             for silent in asked - heard:

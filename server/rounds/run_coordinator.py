@@ -138,9 +138,8 @@ def _wait_for_approvals(
     if not parties.requiring_approval:
         return parties
     folder.save_proposed_id()  # A resumed run needs the same name to use the approvals it has.
-    return parties.wait_for_approvals(
-        [_build_agreement(parties, job, *each) for each in simulate_stages(stages)]
-    )
+    proposals = [_build_agreement(parties, job, *each) for each in simulate_stages(stages)]
+    return parties.wait_for_approvals(proposals)
 
 
 def _build_agreement(

@@ -30,9 +30,8 @@ def find_shortcoming(
     name, count = metrics.most_common_label
     share = format_number(metrics.accuracy, 4)
     if len(metrics.predicted_labels) == 1:
-        return (
-            f"The model predicts {metrics.predicted_labels[0]!r} for all of {of} (accuracy {share})"
-        )
+        only = metrics.predicted_labels[0]
+        return f"The model predicts {only!r} for all of {of} (accuracy {share})"
     if metrics.correct_records <= count and not weighted:
         always = f"always predicting {name!r} has {format_number(count / metrics.records, 4)}"
         return f"The model's accuracy on {of} is {share}; {always}"

@@ -21,6 +21,5 @@ def build_image_grid(cells: NDArray[Any], schema: Schema) -> Tensors:
     array = find_array_column(schema)
     if array is None or len(array[1].shape) != 2:
         return {}
-    return {
-        IMAGE_GRID: np.rint(cells * 255).astype(np.uint8).reshape(*cells.shape[:2], *array[1].shape)
-    }
+    grid = np.rint(cells * 255).astype(np.uint8)
+    return {IMAGE_GRID: grid.reshape(*cells.shape[:2], *array[1].shape)}

@@ -22,9 +22,8 @@ def _fit_kernel(
     shown = []
     for number in range(summed.classes):
         one = {**tensors, "shares": np.eye(summed.classes, dtype=np.float32)[number]}
-        shown.append(
-            take_rows(_draw_kernel_rows(summed, schema, one, GRID_IMAGES, 0), GRID_IMAGES)[:, :-1]
-        )
+        rows = _draw_kernel_rows(summed, schema, one, GRID_IMAGES, 0)
+        shown.append(take_rows(rows, GRID_IMAGES)[:, :-1])
     return tensors | build_image_grid(np.stack(shown), schema), total
 
 
