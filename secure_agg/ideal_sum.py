@@ -21,6 +21,7 @@ import numpy as np
 
 from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import DropStage, LocalProtocolError, SumResult
+from parley.secure_agg.mask_graph import digest_nonces
 from parley.secure_agg.primitives import digest
 from parley.secure_agg.protocol_parameters import STAGES, RunParameters
 from parley.secure_agg.round_outcome import compute_outcome

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.mask_graph import digest_nonces
 from parley.secure_agg.messages import split_nonces
 from parley.secure_agg.primitives import (
     agree,
