@@ -32,7 +32,7 @@ after a crash, the result is the same reservation; a different entry under that 
     ...     _ = led.register(budget)
     ...     reservation, = led.reserve([entry])
     ...     led.commit([reservation.id], outcome={"survivors": 5})
-    ...     led.get_remaining("adult", Unit.RECORD), led.verify()
+    ...     led.get_account("adult", Unit.RECORD).remaining, led.verify()
     (0.25, [])
 """
 
@@ -47,7 +47,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.database import Database
@@ -270,15 +269,8 @@ class Ledger:
         with self._database.open_reader() as reader:
             return tuple(reader.load_accounts().values())
 
-    def get_spent(self, dataset: str, unit: Unit) -> Composition:
-        """Return all charged releases on a data set for one unit; `LedgerConflict` if unknown."""
-        return self._get_account(dataset, unit).spent
-
-    def get_remaining(self, dataset: str, unit: Unit) -> float:
-        """Return ε that is left for one unit and not held by a run; `LedgerConflict` if unknown."""
-        return self._get_account(dataset, unit).remaining
-
-    def _get_account(self, dataset: str, unit: Unit) -> BudgetAccount:
+    def get_account(self, dataset: str, unit: Unit) -> BudgetAccount:
+        """Return the account of a data set for one unit; raise LedgerConflict if there is none."""
         with self._database.open_reader() as reader:
             return registration.get_account(BudgetKey(dataset, unit), reader.load_accounts())
 

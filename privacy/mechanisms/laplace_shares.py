@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from parley.privacy.mechanisms.base import compute_chernoff_bound, compute_tail_odds
-from parley.privacy.mechanisms.share_laws import Integers, SharedLaw, ShareSplit
+from parley.privacy.mechanisms.share_laws import Integers, SharedLaw, ShareSplit, Streams
 from parley.privacy.sampling.discrete_noise import draw_negative_binomial
 from parley.privacy.sampling.inversion import LARGEST_SCALE
 from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
@@ -42,9 +42,7 @@ class _L2Laplace(SharedLaw):
 
     coarsest = math.sqrt(LARGEST_SCALE / JITTER)
 
-    def add(
-        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-    ) -> None:
+    def add(self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Streams) -> None:
         shape = Fraction(mechanism.dimension + 1, 2 * shares.honest)
         jitter = JITTER * shares.ring_unit**2
         for rows, stream in _group_by_stream(vectors, streams):
@@ -73,9 +71,7 @@ class _DiscreteLaplace(SharedLaw):
 
     rounded_after = False
 
-    def add(
-        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-    ) -> None:
+    def add(self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Streams) -> None:
         for rows, stream in _group_by_stream(vectors, streams):
             draws = draw_negative_binomial(shares.scale, shares.honest, 2 * rows.size, stream)
             np.add(rows, (draws[: rows.size] - draws[rows.size :]).reshape(rows.shape), out=rows)

@@ -28,6 +28,7 @@ MIN_SHARE: Final = 4.0
 _MAX_SHARES: Final = 2**20
 
 Integers = NDArray[np.int64]
+Streams = Sequence[NoiseStream]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,9 +98,7 @@ class SharedLaw(ABC):
         return float(mechanism.scale)
 
     @abstractmethod
-    def add(
-        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-    ) -> None:
+    def add(self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Streams) -> None:
         """Add a share to each row of `[B, d]`."""
 
     @abstractmethod
@@ -138,9 +137,7 @@ class _Gaussian(SharedLaw):
             share = math.nextafter(share, math.inf)
         return share
 
-    def add(
-        self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Sequence[NoiseStream]
-    ) -> None:
+    def add(self, shares: ShareSplit, mechanism: Any, vectors: Integers, streams: Streams) -> None:
         if len(set(map(id, streams))) == 1:
             add_rounded_gaussian(vectors.reshape(-1), shares.scale, streams[0])
         else:

@@ -156,7 +156,7 @@ class QuerySession:
 
     def compute_remaining(self, budget: DatasetBudget) -> float:
         """Return the unspent ε of the data's budget, or of a part's."""
-        return self.ledger.get_remaining(budget.name, budget.unit)
+        return self.ledger.get_account(budget.name, budget.unit).remaining
 
     def charge_partition(
         self, label: str, epsilon: float, cells: Mapping[str, float]

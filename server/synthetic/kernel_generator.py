@@ -118,14 +118,6 @@ def _build_network(embedding: RandomFeatures, shape: RecordShape) -> nn.Module:
     return _Dense(embedding.classes, embedding.features)
 
 
-def fit_generator(
-    embedding: RandomFeatures, schema: Schema, settings: Any, released: NDArray[np.float64]
-) -> tuple[Tensors, float]:
-    """Return the generator of a release, for a model file, and N̂."""
-    shape = RecordShape.from_schema(embedding, schema)
-    return fit(embedding, shape, released, steps=settings.steps, seed=settings.seed)
-
-
 def fit(
     embedding: RandomFeatures,
     shape: RecordShape,

@@ -46,8 +46,8 @@ def test_a_budget_is_named_by_data_and_unit_whatever_the_data_are_called(ledger:
     like = replace(RECORDS, name="adult (party)", fingerprint="sha256:0c4a (party)")
     ledger.register(like)  # Another data set, bound to nothing of the first.
     ledger.reserve((replace(both(1)[0], dataset=like.name),))
-    assert ledger.get_spent(like.name, Unit.RECORD).releases == 1
-    assert ledger.get_spent("adult", Unit.PARTY).releases == 0
+    assert ledger.get_account(like.name, Unit.RECORD).spent.releases == 1
+    assert ledger.get_account("adult", Unit.PARTY).spent.releases == 0
     assert ledger.verify() == []
 
 

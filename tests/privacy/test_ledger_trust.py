@@ -154,8 +154,8 @@ def test_what_is_shown_is_vouched_for_too(exhausted: Ledger, ledger_url: str) ->
     with Ledger.open(ledger_url, read_only=True) as reader:
         for show in (
             reader.list_accounts,
-            lambda: reader.get_spent("adult", Unit.RECORD),
-            lambda: reader.get_remaining("x", Unit.RECORD),
+            lambda: reader.get_account("adult", Unit.RECORD).spent,
+            lambda: reader.get_account("x", Unit.RECORD).remaining,
         ):
             with pytest.raises(LedgerCorrupt, match="the table was edited"):
                 show()
@@ -197,7 +197,7 @@ def test_a_release_costs_the_same_however_long_the_log_is(
         assert 1 <= max(read) <= 2
         other.end_hold("run-2")
         assert ledger.list_accounts()[0].held_counts == {}
-        assert ledger.get_spent("adult", Unit.RECORD) == Composition().add(event, 200)
+        assert ledger.get_account("adult", Unit.RECORD).spent == Composition().add(event, 200)
         assert ledger.verify() == []
 
 

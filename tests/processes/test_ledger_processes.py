@@ -46,7 +46,7 @@ def test_processes_that_race_spend_exactly_the_budget(ledger_url: str) -> None:
     runs = [(f"run-{name}", gate, answers) for name in ("a", "b", "c")]
     assert sum(raced(ledger_url, spend_all, runs, answers)) == 40  # budget 4, releases of 1/10
     with Ledger.open(ledger_url, create=False) as ledger:
-        assert ledger.get_spent("adult", Unit.RECORD) == Composition().add(TENTH, 40)
+        assert ledger.get_account("adult", Unit.RECORD).spent == Composition().add(TENTH, 40)
         assert ledger.verify() == []
         assert {entry.state for entry in ledger.list_entries()} == {EntryState.COMMITTED}
 
@@ -65,7 +65,7 @@ def test_two_processes_that_resume_the_same_run_share_one_reservation(ledger_url
     gate, answers = CHILDREN.Barrier(2), CHILDREN.Queue()
     assert len(set(raced(ledger_url, reserve_the_same, [(gate, answers)] * 2, answers))) == 1
     with Ledger.open(ledger_url) as ledger:
-        assert ledger.get_spent("adult", Unit.RECORD).releases == 1
+        assert ledger.get_account("adult", Unit.RECORD).spent.releases == 1
 
 
 @pytest.mark.parametrize("attempt", range(5))
@@ -119,7 +119,9 @@ def check_after_kill(url: str, last: int) -> int:
         assert ledger.verify() == []
         entries = ledger.list_entries()
         assert [held.entry.index for held in entries] == list(range(1, len(entries) + 1))
-        assert ledger.get_spent("adult", Unit.RECORD) == Composition().add(TENTH, len(entries))
+        assert ledger.get_account("adult", Unit.RECORD).spent == Composition().add(
+            TENTH, len(entries)
+        )
         states = [held.state for held in entries]
         committed = states.count(EntryState.COMMITTED)
         assert states == [EntryState.COMMITTED] * committed + [EntryState.RESERVED] * (

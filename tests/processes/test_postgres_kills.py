@@ -212,7 +212,7 @@ def test_two_runs_on_a_postgresql_that_is_harmed_pay_once_for_what_they_release(
     print({harm.__name__: count for harm, count in harms.items()}, [run.starts for run in runs])
     check(server.url, runs)
     with Ledger.open(server.url, read_only=True) as ledger:
-        entries, spent = ledger.list_entries(), ledger.get_spent("all", Unit.RECORD)
+        entries, spent = ledger.list_entries(), ledger.get_account("all", Unit.RECORD).spent
     assert {held.state for held in entries} == {EntryState.COMMITTED}
     assert sorted(held.entry.index for held in entries) == sorted([*range(1, ROUNDS + 1)] * 2)
     assert all(run.rounds() == list(range(1, ROUNDS + 1)) for run in runs)
@@ -222,6 +222,6 @@ def test_two_runs_on_a_postgresql_that_is_harmed_pay_once_for_what_they_release(
         while not run.go():
             time.sleep(0.2)
     with Ledger.open(tmp_path / "whole.sqlite", read_only=True) as ledger:
-        assert ledger.get_spent("all", Unit.RECORD) == spent
+        assert ledger.get_account("all", Unit.RECORD).spent == spent
     for harmed, one in zip(runs, whole, strict=True):
         assert np.array_equal(harmed.model(), one.model())

@@ -100,7 +100,7 @@ def test_a_table_that_changed_is_charged_to_the_account_of_its_name(tmp_path, wi
             "other": len(holding.row_digests) - 3,  # which is its owner's to know
             "ward": len(holding.row_digests),
         }
-        assert ledger.get_spent("ward", Unit.RECORD).releases == 1
+        assert ledger.get_account("ward", Unit.RECORD).spent.releases == 1
         assert ledger.verify() == []
 
 

@@ -357,7 +357,7 @@ def test_a_ledger_of_before_continues_under_its_old_rule_and_says_what_that_hold
             "adult": AccountCertificate.LOWEST_BOUND,
             "new": AccountCertificate.GAUSSIAN,
         }
-        assert ledger.get_remaining("new", Unit.RECORD) == 1.0
+        assert ledger.get_account("new", Unit.RECORD).remaining == 1.0
 
 
 def without_certificate(budget):

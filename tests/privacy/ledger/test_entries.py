@@ -64,8 +64,8 @@ def test_a_budget_that_makes_no_sense_is_refused(change: dict[str, Any], message
 
 def test_an_unregistered_data_set_is_refused(ledger: Ledger) -> None:
     for step in (
-        lambda name: ledger.get_spent(name, Unit.RECORD),
-        lambda name: ledger.get_remaining(name, Unit.RECORD),
+        lambda name: ledger.get_account(name, Unit.RECORD).spent,
+        lambda name: ledger.get_account(name, Unit.RECORD).remaining,
         lambda name: ledger.reserve((an_entry(dataset=name),))[0],
     ):
         with pytest.raises(LedgerConflict, match="registered data set, got 'nowhere'"):

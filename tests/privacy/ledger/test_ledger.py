@@ -33,10 +33,14 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
     reservation = ledger.reserve((an_entry(),))[0]
     assert not reservation.resumed
     assert reservation.state is EntryState.RESERVED
-    assert reservation.spent == ledger.get_spent("adult", Unit.RECORD) == Composition().add(TENTH)
+    assert (
+        reservation.spent
+        == ledger.get_account("adult", Unit.RECORD).spent
+        == Composition().add(TENTH)
+    )
     ledger.commit((reservation.id,), outcome={"survivors": 5})
-    assert ledger.get_spent("adult", Unit.RECORD) == Composition().add(TENTH)
-    assert ledger.get_remaining("adult", Unit.RECORD) == pytest.approx(0.9)
+    assert ledger.get_account("adult", Unit.RECORD).spent == Composition().add(TENTH)
+    assert ledger.get_account("adult", Unit.RECORD).remaining == pytest.approx(0.9)
     (held,) = ledger.list_entries()
     assert held.entry == an_entry()
     assert (held.state, held.outcome) == (EntryState.COMMITTED, {"survivors": 5})
@@ -80,7 +84,7 @@ def test_another_entry_under_the_name_of_a_release_is_a_conflict(
     ledger.reserve((an_entry(),))
     with pytest.raises(LedgerConflict, match=f"got a change of {next(iter(change))}"):
         ledger.reserve((an_entry(**change),))
-    assert ledger.get_spent("adult", Unit.RECORD).releases == 1
+    assert ledger.get_account("adult", Unit.RECORD).spent.releases == 1
 
 
 def test_the_same_commit_again_changes_nothing_and_another_is_a_conflict(ledger: Ledger) -> None:
@@ -114,7 +118,7 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
     void = ledger.reserve((an_entry(2),))[0]
     ledger.void((void.id,), "too few survivors")
     ledger.void((void.id,), "too few survivors")
-    assert ledger.get_spent("adult", Unit.RECORD).releases == 1
+    assert ledger.get_account("adult", Unit.RECORD).spent.releases == 1
     assert [held.state for held in ledger.list_entries()] == [
         EntryState.RESERVED,
         EntryState.VOIDED,
@@ -129,7 +133,7 @@ def test_a_voided_reservation_gives_its_charge_back_and_stays_on_record(ledger: 
     again = ledger.reserve((an_entry(2, party="other"),))[0]
     assert (again.resumed, again.id > void.id) == (False, True)
     ledger.commit((again.id,), outcome={})
-    assert ledger.get_spent("adult", Unit.RECORD).releases == 2
+    assert ledger.get_account("adult", Unit.RECORD).spent.releases == 2
     assert ledger.verify() == []
 
 
@@ -265,7 +269,7 @@ class AgainstAModel(RuleBasedStateMachine):
     @invariant()
     def the_totals_are_the_models(self) -> None:
         for name in self.budgets:
-            assert self.ledger.get_spent(name, Unit.RECORD) == self.spent(name)
+            assert self.ledger.get_account(name, Unit.RECORD).spent == self.spent(name)
         held = [e for e in self.ledger.list_entries() if e.state is not EntryState.VOIDED]
         assert {(e.reservation_id, str(e.state)) for e in held} == {
             (reservation, state) for _, reservation, state in self.live.values()

@@ -133,8 +133,8 @@ def test_jobs_on_other_blocks_leave_a_blocks_budget_whole(ledger_url: str) -> No
         assert "room in '2024'" in str(refusal.value) or reads == ()
         spend(ledger, table(records, ("2024",)), "new")
         assert (spent(ledger, "2023"), spent(ledger, "2024")) == (10, 1)
-        assert ledger.get_spent("ward", Unit.RECORD).releases == 10  # the largest
-        assert ledger.get_remaining("ward", Unit.RECORD) == pytest.approx(0, abs=1e-9)
+        assert ledger.get_account("ward", Unit.RECORD).spent.releases == 10  # the largest
+        assert ledger.get_account("ward", Unit.RECORD).remaining == pytest.approx(0, abs=1e-9)
         assert messages(ledger) == []
 
 

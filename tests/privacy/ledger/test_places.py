@@ -28,7 +28,7 @@ def test_a_ledger_opened_to_read_refuses_changes(ledger: Ledger, ledger_url: str
     ledger.reserve((an_entry(),))
     with Ledger.open(ledger_url, read_only=True) as reader:
         assert reader.verify() == []
-        assert reader.get_spent("adult", Unit.RECORD).releases == 1
+        assert reader.get_account("adult", Unit.RECORD).spent.releases == 1
         with pytest.raises(LedgerError, match="read-only"):
             reader.reserve((an_entry(2),))
 
@@ -239,12 +239,12 @@ def test_a_full_disk_spends_nothing_and_room_again_lets_the_run_go_on(small_disk
                 )
             assert "nothing is spent" in str(e.value)
         assert ledger.get_head() == head
-        assert ledger.get_spent("adult", Unit.RECORD).releases == 1
+        assert ledger.get_account("adult", Unit.RECORD).spent.releases == 1
         ballast.unlink()
         commit_and_reserve(ledger, reservation.id, outcome={}, checkpoint=b"m", entry=an_entry(2))
         assert ledger.verify() == []
     with Ledger.open(path) as ledger:
-        assert ledger.get_spent("adult", Unit.RECORD).releases == 2
+        assert ledger.get_account("adult", Unit.RECORD).spent.releases == 2
         assert ledger.verify() == []
 
 
@@ -293,4 +293,4 @@ def test_a_ledger_whose_write_ahead_log_was_switched_off_is_still_written(
     with Ledger.open(path) as ledger:
         ledger.reserve((an_entry(),))
         assert not path.with_name("ledger.sqlite-wal").exists()
-        assert ledger.get_spent("adult", Unit.RECORD).releases == 1
+        assert ledger.get_account("adult", Unit.RECORD).spent.releases == 1

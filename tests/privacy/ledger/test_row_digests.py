@@ -66,7 +66,7 @@ def test_a_table_with_a_known_record_goes_on_with_its_account(
         new = {"appended": 20, "corrected": 30, "one in common": 31}.get(how)
         if new is not None:
             assert spend(ledger, table("d", new), "fourth") == "a"
-        assert ledger.get_spent("a", Unit.RECORD).releases >= 2
+        assert ledger.get_account("a", Unit.RECORD).spent.releases >= 2
         assert messages(ledger) == []
 
 
@@ -74,7 +74,7 @@ def test_other_records_have_another_account(ledger_url: str) -> None:
     with Ledger.open(ledger_url) as ledger:
         spend(ledger, table("a", *range(20)), "first")
         assert spend(ledger, table("b", *range(20, 40)), "second") == "b"
-        assert ledger.get_spent("a", Unit.RECORD).releases == 1
+        assert ledger.get_account("a", Unit.RECORD).spent.releases == 1
         # The same numbers in other columns are other records.
         wide = np.hstack([RECORDS, RECORDS])
         assert spend(ledger, table("c", *range(20), rows=wide), "third") == "c"
@@ -86,7 +86,7 @@ def test_a_name_keeps_its_account_whatever_becomes_of_its_table(ledger_url: str)
     with Ledger.open(ledger_url) as ledger:
         spend(ledger, table("a", *range(20)), "first")
         assert spend(ledger, table("a", *range(20), rows=wide), "second") == "a"
-        assert ledger.get_spent("a", Unit.RECORD).releases == 2
+        assert ledger.get_account("a", Unit.RECORD).spent.releases == 2
 
 
 def test_records_of_two_accounts_are_charged_to_neither(ledger_url: str) -> None:

@@ -86,7 +86,7 @@ def test_too_few_survivors_end_the_run_with_nothing_spent(tmp_path):
     assert result.summary.rounds_done == 0
     assert result.summary.primary.epsilon == 0
     with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.get_spent("synthetic", Unit.RECORD).releases == 0
+        assert ledger.get_account("synthetic", Unit.RECORD).spent.releases == 0
 
 
 def test_one_party_is_the_centralised_case_and_says_so(tmp_path):
@@ -225,7 +225,7 @@ def test_a_party_that_cannot_certify_ends_the_run_with_its_charge_and_no_number(
     assert result.summary.status == "party-failed"
     assert "gradient" not in result.summary.reason
     with Ledger.open(result.folder / "ledger.sqlite", read_only=True) as ledger:
-        assert ledger.get_spent("synthetic", Unit.RECORD).releases == 1
+        assert ledger.get_account("synthetic", Unit.RECORD).spent.releases == 1
         (entry,) = ledger.list_entries()
         assert entry.state == "reserved"
 

@@ -215,7 +215,7 @@ def test_a_shared_ledger_is_found_again_from_another_folder(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "elsewhere")
     simulate(None, resume=tmp_path / "run")
     with Ledger.open(tmp_path / "shared.sqlite", read_only=True) as ledger:
-        assert ledger.get_spent("synthetic", Unit.RECORD).releases == 10
+        assert ledger.get_account("synthetic", Unit.RECORD).spent.releases == 10
 
 
 def test_two_processes_never_continue_one_run(tmp_path):

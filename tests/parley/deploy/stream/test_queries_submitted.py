@@ -87,7 +87,7 @@ class Ward(World):
                 yield 0.0
                 continue
             with Ledger.open(path, read_only=True) as ledger:
-                yield ledger.get_spent("ward", Unit.RECORD).compute_lowest_epsilon(1e-6)[1]
+                yield ledger.get_account("ward", Unit.RECORD).spent.compute_lowest_epsilon(1e-6)[1]
 
 
 @pytest.fixture
