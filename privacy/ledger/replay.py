@@ -1,8 +1,8 @@
 """Recompute every total from only the log, and find every contradiction.
 
-Nothing here reads a database. `replay` walks the records once and finds those that break the chain
-or are invalid at their position. `find_problems` compares everything else that a ledger stores with
-the log's results. A problem is refused or reported: no ε depends on this module.
+`replay` walks the records once and finds those that break the chain or are invalid at their
+position. `find_problems` compares everything else that a ledger stores with the log's results. A
+problem is refused or reported: no ε depends on this module.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from shlex import quote
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.ledger.account import BudgetAccount, KnownRows, digest_accounts
@@ -25,6 +25,9 @@ from parley.privacy.ledger.recorded_entries import (
     StoredCheckpoint,
     parse_reserved_entry,
 )
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.table_access import LedgerReader
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,30 +165,20 @@ def replay(records: Iterable[LedgerRecord]) -> Replay:
     return walk
 
 
-def find_problems(
-    records: Iterable[LedgerRecord],
-    *,
-    head: ChainHead,
-    accounts: Mapping[BudgetKey, BudgetAccount],
-    rows: Mapping[str, KnownRows],
-    checkpoints: Iterable[StoredCheckpoint],
-    anchor: ChainHead | None,
-) -> list[LedgerProblem]:
-    """Return all problems of a ledger that stores these values; see `Ledger.verify`."""
-    log = replay(records)
+def find_problems(stored: LedgerReader, anchor: ChainHead | None) -> list[LedgerProblem]:
+    """Return all problems of a ledger; see `Ledger.verify`."""
+    log = replay(stored.iterate_records())
     messages = [
-        *_find_head_problems(head, log),
+        *_find_head_problems(stored.head, log),
         *_find_anchor_problems(anchor, log),
-        *_find_account_problems(accounts, log),
-        *_find_row_problems(rows, log),
+        *_find_account_problems(stored.load_accounts(verified=False), log),
+        *_find_row_problems(stored.summarise_rows(), log),
     ]
+    models = _find_checkpoint_problems(stored.iterate_checkpoints(), log)
     return [
         *log.problems,
         *(LedgerProblem(position=0, message=message) for message in messages),
-        *(
-            LedgerProblem(position=0, message=message, of_checkpoint=True)
-            for message in _find_checkpoint_problems(checkpoints, log)
-        ),
+        *(LedgerProblem(position=0, message=each, of_checkpoint=True) for each in models),
     ]
 
 

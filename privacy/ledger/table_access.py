@@ -221,14 +221,7 @@ class LedgerReader:
         Raises:
             LedgerCorrupt: it cannot be read to the end.
         """
-        return find_problems(
-            self.iterate_records(),
-            head=self.head,
-            accounts=self.load_accounts(verified=False),
-            rows=self.summarise_rows(),
-            checkpoints=self.iterate_checkpoints(),
-            anchor=anchor,
-        )
+        return find_problems(self, anchor)
 
 
 class LedgerWriter(LedgerReader):
