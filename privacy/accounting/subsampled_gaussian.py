@@ -94,12 +94,7 @@ def compute_rdp_epsilon(steps: CountedSteps, *, delta: float, rho: float = 0.0) 
 
 
 def compute_pld_epsilon(
-    steps: CountedSteps,
-    *,
-    delta: float,
-    mu: float = 0.0,
-    pure: float = 0.0,
-    interval: float | None = None,
+    steps: CountedSteps, *, delta: float, mu: float = 0.0, pure: float = 0.0
 ) -> float:
     """Return ε by PLD of the steps, a Gaussian of μ = `mu`, and a release of pure ε = `pure`.
 
@@ -108,11 +103,10 @@ def compute_pld_epsilon(
     """
     if delta <= 0 or _is_beyond(steps, mu):
         return math.inf
-    if interval is None:
-        interval = _choose_interval(steps)
     from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses  # noqa: PLC0415 - start-up: `plan` without sampling (dp_accounting takes 0.7 s)
 
-    return compose_step_losses(steps, mu, pure, interval).compute_epsilon(delta)
+    loss = compose_step_losses(steps, mu, pure, _choose_interval(steps))
+    return loss.compute_epsilon(delta)
 
 
 @functools.lru_cache(maxsize=64)

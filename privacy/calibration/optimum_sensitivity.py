@@ -45,11 +45,8 @@ def compute_optimum_radius(
     check_positive("lambda_", lambda_)
     if not 0 <= relative_tolerance < math.inf:
         raise ValueError(f"Expected finite relative_tolerance ≥ 0, got {relative_tolerance}.")
-    return (
-        to_fraction(lipschitz)
-        * (1 + to_fraction(relative_tolerance))
-        / (records * to_fraction(lambda_))
-    )
+    gradient = to_fraction(lipschitz) * (1 + to_fraction(relative_tolerance))
+    return gradient / (records * to_fraction(lambda_))
 
 
 def _compute_records(

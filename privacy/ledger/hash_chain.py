@@ -94,26 +94,24 @@ class LedgerRecord:
 
 
 def build_record(
-    head: ChainHead,
-    *,
-    kind: RecordKind,
-    key: BudgetKey,
-    body: Mapping[str, Any],
-    run_id: str | None = None,
-    index: int | None = None,
-    reservation: int | None = None,
+    head: ChainHead, kind: RecordKind, key: BudgetKey, body: Mapping[str, Any], **named: Any
 ) -> LedgerRecord:
-    """Return the record after `head`; a new reservation gets its own position as id."""
+    """Return the record after `head`; a new reservation gets its own position as id.
+
+    Args:
+        named: `run_id`, `index` and `reservation`, if the record has them.
+    """
     position = head.records + 1
     content: dict[str, Any] = {
         "position": position,
         "kind": str(kind),
         "dataset": key.dataset,
         "unit": str(key.unit),
-        "run_id": run_id,
-        "index": index,
-        "reservation": position if kind is RecordKind.RESERVE else reservation,
+        "run_id": None,
+        "index": None,
+        "reservation": position if kind is RecordKind.RESERVE else None,
         "body": encode_canonical_json(body),
+        **named,
     }
     return LedgerRecord(**content, hash=_hash_record(content, head.hash))
 

@@ -293,12 +293,12 @@ class LedgerWriter(LedgerReader):
         See `hash_chain.build_record` and `account_updates.apply_record`. The body gets the digest
         of all accounts after it.
         """
-        draft = build_record(self.head, kind=kind, key=key, body=body, **named)
+        draft = build_record(self.head, kind, key, body, **named)
         account = apply_record(self.accounts.get(key), draft, settled_entry)
         before, row = self._account_rows.get(key), account.to_row()
         self._account_rows[key], self.accounts[key] = row, account
         vouching = {**body, "accounts": digest_accounts(self._account_rows.values())}
-        record = build_record(self.head, kind=kind, key=key, body=vouching, **named)
+        record = build_record(self.head, kind, key, vouching, **named)
         self.connection.insert(RECORDS, vars(record))
         if before is None:
             self.connection.insert(ACCOUNTS, row)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -94,3 +94,9 @@ class DpSgdSection(JobSection):
     its batch, so that its time reveals less about the batch. A simulation of all parties in one
     pass pads nothing.
     """
+
+    @property
+    def server_step(self) -> dict[str, Any]:
+        """The fields of the server's step."""
+        kind, rate = self.server_optimiser, self.server_learning_rate
+        return {"kind": kind, "learning_rate": rate, "momentum": self.server_momentum}

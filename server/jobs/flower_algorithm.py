@@ -123,11 +123,7 @@ class FlowerSection(AlgorithmSection):
                 settings=dict(self.settings),
                 norm=float(replace_auto(settings.party_clip_norm, _CLIP_NORM)),
                 parties=job.parties.count,
-                server_step={
-                    "kind": settings.server_optimiser,
-                    "learning_rate": settings.server_learning_rate,
-                    "momentum": settings.server_momentum,
-                },
+                server_step=settings.server_step,
                 rounds=self.rounds,
                 average=self.average,
                 neighbouring=Neighbouring(job.privacy.neighbouring),

@@ -88,8 +88,9 @@ class _NetworkSection(AlgorithmSection):
         _check_component_source(job)
         for section, keys, needed in _UNUSED_BY_UNIT[job.privacy.unit]:
             check_unchanged(job, section, keys, needed)
-        for check in _CHECKS_BY_UNIT[job.privacy.unit]:
-            check(job)
+        check_private_sizes(job)
+        if job.privacy.unit != "record":
+            _check_party_unit(job)
 
     def build_model(self, job: Job, features: int, classes: int) -> Any:
         """Build the job's network for rows of the projected width."""
@@ -173,11 +174,7 @@ class FederatedAveragingSection(_NetworkSection):
             update_bound=training.bound_update(least) * math.sqrt(dimension)
             if asked == (Unit.RECORD,)
             else float(settings.party_clip_norm),
-            server=ServerStep(
-                kind=settings.server_optimiser,
-                learning_rate=settings.server_learning_rate,
-                momentum=settings.server_momentum,
-            ),
+            server=ServerStep(**settings.server_step),
             rounds=job.rounds,
             average=self.average,
             neighbouring=Neighbouring(job.privacy.neighbouring),
@@ -378,9 +375,3 @@ _UNUSED_BY_UNIT = {
     "both": (_RECORD_UNIT_ONLY,),
 }
 """`privacy.unit` → keys without effect, and what they need."""
-
-_CHECKS_BY_UNIT = {
-    "record": (check_private_sizes,),
-    "party": (check_private_sizes, _check_party_unit),
-    "both": (check_private_sizes, _check_party_unit),
-}
