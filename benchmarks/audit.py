@@ -29,7 +29,7 @@ from parley.privacy.mechanisms.laplace import L2Laplace
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit.audit_target import AuditTarget, build_target
-from parley.simulations.audit.measure import Effort, audit, audit_guarantee
+from parley.simulations.audit.guarantee_audit import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
 from parley.simulations.audit.world_batch import WorldRandomness, simulate_releases
 from parley.simulations.engine.fast_engine import simulate

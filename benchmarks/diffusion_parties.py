@@ -25,7 +25,7 @@ from sklearn.linear_model import LogisticRegression
 
 from parley.commands.sample import sample_table
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
 ROOT = Path(__file__).resolve().parents[1]

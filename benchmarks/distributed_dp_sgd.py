@@ -36,16 +36,16 @@ from parley.client.dp_sgd.poisson_batches import draw_party_batches
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.noise_shares import Shares
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
-from parley.secure_agg.in_process import MaskedSum
+from parley.secure_agg.masked_sum import MaskedSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.fault_script import parse_faults

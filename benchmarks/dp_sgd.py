@@ -23,13 +23,13 @@ import torch
 from dp_sgd_parties import CLIP, RATE, SIGMA, Step, private_step
 from torch import nn
 
-from parley.client.data import record_chunks
+from parley.client.data import parallel_chunks
 from parley.client.dp_sgd.batch_sums import compute_party_sum
 from parley.client.dp_sgd.torch_clipping import compute_clipped_sum
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
-from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import draw_rounded_gaussian
 
 NETWORKS = ("60-1000-10, B=600", "60-1000-10, B=256", "784-1000-10, B=256", "CNN 26k, B=256")
 
@@ -123,7 +123,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     clock = time.perf_counter if options.threads > 1 else time.process_time
     if options.threads == 1:
-        record_chunks._count_cores = lambda: 1  # type: ignore[assignment]
+        parallel_chunks._count_cores = lambda: 1  # type: ignore[assignment]
     warnings.filterwarnings("ignore")
     for name in (options.only,) if options.only else NETWORKS:
         own, batch = network_of(name, options.precision)

@@ -85,7 +85,7 @@ def job_of(parties, features, rounds, folder, mapped):
 
 def prepare(job):
     """Prepare the rows and cache them, in a separate process."""
-    from parley.simulations.data.experiment import load_experiment
+    from parley.simulations.data.experiment_loading import load_experiment
 
     load_experiment(job)
 

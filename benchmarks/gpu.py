@@ -41,7 +41,7 @@ from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.planning.job_planner import build_algorithm
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.data.network_experiment import NetworkExperiment
 from parley.simulations.engine.fast_engine import simulate
 

@@ -39,8 +39,8 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.regression.design_matrix import Design
 from parley.client.queries.regression.regression_query import RegressionQuery
 from parley.client.queries.sum_queries import ColumnSum
+from parley.privacy.estimation.moment_regression import NoisySecondMoments
 from parley.privacy.estimation.noise_intervals import CellNoise
-from parley.privacy.estimation.second_moments import NoisySecondMoments
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.server.planning.query_planner import plan_batch
 

@@ -25,7 +25,7 @@ from parley.server.planning.evaluation_planner import build_held_out_counts, pla
 from parley.server.planning.job_planner import build_algorithm
 from parley.server.records.evaluation_summary import estimate_count_noise
 from parley.server.records.histogram_evaluation import evaluate_counts
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.metrics.evaluation import evaluate_predictions

@@ -62,6 +62,12 @@ from parley.secure_agg.primitives import (
     derive_public_key,
     sign,
 )
+from parley.secure_agg.protocol_digests import (
+    compute_commitment,
+    compute_plan_digest,
+    digest_advertisement,
+    digest_survivors,
+)
 from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
 from parley.secure_agg.round_outcome import (
     ENVELOPE_BYTES,
@@ -70,12 +76,6 @@ from parley.secure_agg.round_outcome import (
     TAG_BYTES,
     pack_mask,
     unpack_mask,
-)
-from parley.secure_agg.signed_statements import (
-    compute_commitment,
-    compute_plan_digest,
-    digest_advertisement,
-    digest_survivors,
 )
 
 

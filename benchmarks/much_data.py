@@ -84,7 +84,7 @@ def write_wide_table(folder: Path, columns: int, rows: int = 100) -> None:
 
 def infer(path: Path) -> None:
     """Infer a schema and store it."""
-    from parley.client.data.schema_inference.draft import infer_schema
+    from parley.client.data.schema_inference.schema_draft import infer_schema
 
     path.with_suffix(".schema.toml").write_text(infer_schema(path).text)
 

@@ -35,8 +35,8 @@ def run_ours(parties: int, records: int, features: int, rounds: int, cohort: int
     """Run the gradients of all parties, their mean and the step, without noise and encoding."""
     from parley.client.data.party_block import PartyBlock
     from parley.client.models.integer_gradients import compute_gradients
-    from parley.client.models.linear_losses import LogisticLoss
     from parley.client.models.linear_models import LinearModel
+    from parley.client.models.logistic_loss import LogisticLoss
     from parley.client.models.row_quantization import prepare_rows
 
     if cohort:

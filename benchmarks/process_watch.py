@@ -11,7 +11,7 @@ from typing import Any
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _ROLES = {
-    "parley.deploy.stream.server_process": "server",
+    "parley.deploy.stream.single_run_server": "server",
     "parley.deploy.stream.party_client": "party",
     "parley.deploy.flower_simulation": "server",
     "ray": "Ray",

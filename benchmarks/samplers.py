@@ -17,9 +17,9 @@ from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceL1
 from parley.privacy.mechanisms.noise_shares import Shares
 from parley.privacy.sampling.discrete_noise import discrete_gaussian, discrete_laplace
-from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import draw_rounded_gaussian
 
 SCALES = {"1": 1.0, "1e3": 1e3, "2^20": 2.0**20, "2^30": 2.0**30, "2^34": 2.0**34}
 

@@ -48,7 +48,7 @@ def read(source: str, folder: Path) -> None:
     from parley.client.data.data_sources import SqlQuery
     from parley.client.data.record_reading import read_records
     from parley.client.data.schema import Schema
-    from parley.simulations.data.memory_use import get_peak_mib
+    from parley.simulations.data.memory_check import get_peak_mib
 
     schema = Schema.from_toml(SCHEMA)
     before, begun = get_peak_mib(), time.perf_counter()

@@ -47,7 +47,7 @@ def records(source, seed):
     from parley.client.data.record_codes import build_coded_columns
     from parley.client.data.schema import Schema
     from parley.server.jobs.job_file import load_job
-    from parley.simulations.data.experiment import load_experiment
+    from parley.simulations.data.experiment_loading import load_experiment
 
     job = load_job(JOB, overrides=[f"data.source={source}", f"data.seed={seed}"])
     world = load_experiment(job)

@@ -210,7 +210,7 @@ def table_of(name: str, data: Path, work: Path) -> Table:
         work.mkdir(parents=True, exist_ok=True)
         _write(file, EVERY[name].make(data))
     if not schema.exists():
-        from parley.client.data.schema_inference.draft import infer_schema
+        from parley.client.data.schema_inference.schema_draft import infer_schema
 
         schema.write_text(infer_schema(file).text)
     with file.open(newline="", encoding="utf-8") as lines:

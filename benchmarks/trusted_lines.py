@@ -49,7 +49,7 @@ EVERY = {
         *(
             "privacy.sampling.random_stream",
             "privacy.sampling.inversion",
-            "privacy.sampling.gaussian",
+            "privacy.sampling.rounded_gaussian",
         ),
         *("privacy.special_functions", "privacy.mechanisms.base", "privacy.mechanisms.gaussian"),
         *(
@@ -73,11 +73,11 @@ EVERY = {
         *(
             "client.data.party_block",
             "client.data.budget_blocks",
-            "client.data.record_chunks",
+            "client.data.parallel_chunks",
             "client.data.cell_parsing",
         ),
-        *("client.data.binary_files", "client.data.column_types"),
-        *("client.data.content_digest", "client.data.csv_text", "client.data.table_readers"),
+        *("client.data.parquet_table_format", "client.data.column_types"),
+        *("client.data.content_digest", "client.data.csv_text", "client.data.table_reading"),
         *("client.data.schema", "client.data.raw_table"),
     ),
     "encoding": ("secure_agg.encoding",),
@@ -90,15 +90,15 @@ _OTHER_LAWS = (
     *("privacy.sampling.l2_laplace", "privacy.sampling.gamma", "privacy.sampling.discrete_noise"),
 )
 _ROWS = (
-    *("client.data.records", "client.data.record_joining"),
+    *("client.data.training_records", "client.data.record_joining"),
     *("client.features.base", "client.features.row_preparation", "client.models.row_quantization"),
     "client.models.contribution_clipping",
 )
 _LINEAR = (
     *_ROWS,
-    *("client.models.linear_models", "client.models.loss_base", "client.models.linear_losses"),
+    *("client.models.linear_models", "client.models.loss_base", "client.models.logistic_loss"),
     *("client.models.softmax_loss", "client.models.squared_loss", "client.models.huber_svm"),
-    *("client.models.own_losses", "client.models.class_weights"),
+    *("client.models.tabulated_losses", "client.models.class_weights"),
     *("client.models.integer_gradients", "client.models.exact_math"),
 )
 _NETWORK = (
@@ -121,7 +121,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "distributed DP-SGD": (*_NETWORK, "client.algorithms.distributed_dp_sgd"),
     "queries": (
         *("client.queries.*", "client.queries.filters.*", "client.algorithms.query_release"),
-        *("client.algorithms.noisy_sums", "privacy.mechanisms.selection"),
+        *("client.algorithms.noisy_sums", "privacy.mechanisms.private_selection"),
         *("privacy.mechanisms.randomised_response", "client.data.raw_party_block", *_OTHER_LAWS),
     ),
     "tables and moments": (
@@ -136,11 +136,11 @@ it.
 
 BY_TORCH = (
     *(
-        "client.dp_sgd.batch_invariance",
+        "client.dp_sgd.invariant_pass_layout",
         "client.dp_sgd.torch_clipping",
-        "client.dp_sgd.torch_gradients",
+        "client.dp_sgd.torch_batch_sums",
     ),
-    *("client.models.layers", "client.models.record_losses"),
+    *("client.models.layer_checks", "client.models.record_losses"),
 )
 KINDS["fedavg of other modules"] = (*KINDS["fedavg"], *BY_TORCH)
 """Only for networks that are not chains."""
@@ -153,11 +153,11 @@ INSTEAD_OF_CSV = {
 HARMLESS = {
     "client.dp_sgd.optimisers": "post-processing of noisy gradients",
     "client.party.owner_approval": "asks the owner, and waits: what is wanted is charged, too",
-    "client.party.plan_policy": "refuses a plan, by public facts; changes no number of a release",
+    "client.party.refusal_rules": "refuses a plan, by public facts; changes no number of a release",
     "client.party.owner_policy": "what the owner wants, which only refuses; sizes are private by "
     "Facts, and insist-on-one-list counts with secure sums",
     "client.party.record_cache": "hands records out, which say what they are and are charged so",
-    "client.party.job_limits": "refuses a job that would spend too much; charges nothing",
+    "client.party.budget_checks": "refuses a job that would spend too much; charges nothing",
     "client.party.run_validation": "refuses what its owner does not want; that would be charged, "
     "too; what it tells the masks counts with secure sums",
     "client.party.open_session_limit": "room, and nonces of the masks",

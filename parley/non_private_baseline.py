@@ -25,7 +25,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE, ModelFileError, encode_model
 from parley.server.records.model_metadata import build_model_description
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.version import __version__
 
 _WARNING = (

@@ -14,7 +14,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from parley.prediction.own_code import OBJECTS_MODULE
+from parley.prediction.permitted_code import OBJECTS_MODULE
 from parley.server.jobs.section_base import JobError
 
 

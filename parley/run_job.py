@@ -61,7 +61,7 @@ def run_request(
 def _find_notebook_display() -> Observer | None:
     if "IPython" not in sys.modules:
         return None
-    from parley.notebook_display import find_notebook_display  # noqa: PLC0415 - only in a notebook
+    from parley.notebook_progress import find_notebook_display  # noqa: PLC0415 - only in a notebook
 
     return find_notebook_display()
 
@@ -99,7 +99,7 @@ def _run_engine(
     if canaries:
         raise JobError(f"Expected run.engine = 'fast' with canaries, got {engine!r}.")
     from parley.deploy.process_engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
-    from parley.prediction.own_code import is_object_name  # noqa: PLC0415 - spares its code in the fast engine
+    from parley.prediction.permitted_code import is_object_name  # noqa: PLC0415 - spares its code in the fast engine
 
     if is_object_name(job.model.kind):
         raise JobError(

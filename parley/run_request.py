@@ -28,7 +28,7 @@ _SECTIONS = {info.alias or name: name for name, info in Job.model_fields.items()
 _NETWORK_ALGORITHM = "fedavg"
 _NAME_MODEL = "parley.passed_networks:name_model"
 """Imported only for a network that is passed as an object."""
-_IS_FILE_LIST = "parley.client.data.formatted_file:is_file_list"
+_IS_FILE_LIST = "parley.client.data.file_format_overrides:is_file_list"
 """Imported only for a list of data."""
 
 

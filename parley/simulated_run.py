@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import RunResult
-from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
+from parley.simulations.data.experiment_loading import (
+    build_experiment,
+    load_experiment,
+    prepare_data,
+)
 from parley.simulations.engine.fast_engine import simulate
 
 if TYPE_CHECKING:
-    from parley.simulations.data.named_records import InMemoryData
+    from parley.simulations.data.source_records import InMemoryData
 
 
 def run_in_process(job: Job | None, *, given: InMemoryData | None = None, **how: Any) -> RunResult:

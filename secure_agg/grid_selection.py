@@ -17,7 +17,7 @@ from parley.secure_agg.encoding import (
     RingTooSmall,
     get_ring_dtype,
 )
-from parley.secure_agg.grid_check import MAX_NOISE_TAIL
+from parley.secure_agg.finest_grid_check import MAX_NOISE_TAIL
 
 _MAX_INFLATION = 1e-3  # largest √d/(2^s·Δ) with which the 32-bit ring is used
 

@@ -196,7 +196,7 @@ class RoundStart(Message, kind=4, what="a plan with envelopes", down=True, most=
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Message, kind=5):
-    """Masked vector of little-endian words, followed by halves of masks (`party_joining`).
+    """Masked vector of little-endian words, followed by halves of masks (`party_key_setup`).
 
     It is uniform to all who lack one of its masks. Its body is not split into fields, so it is the
     only one that is not copied.

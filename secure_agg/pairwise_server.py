@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from parley.secure_agg.ciphertext_delivery import CiphertextDelivery
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.mask_graph import compute_commitments_digest, compute_roster_digest
@@ -33,7 +34,6 @@ from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairi
 from parley.secure_agg.round_outcome import ENVELOPE_BYTES, choose_participants, find_eligible
 from parley.secure_agg.server_key_setup import AdvertisedKeys
 from parley.secure_agg.server_round import BadDealer, ServerPhase, ServerRound
-from parley.secure_agg.share_delivery import CiphertextDelivery
 
 
 class MaskingServer:

@@ -35,22 +35,22 @@ from parley.secure_agg.pair_keys import (
     derive_mask_key,
     derive_next_chain,
 )
-from parley.secure_agg.party_joining import (
+from parley.secure_agg.party_key_setup import (
     check_neighbour_count,
     encode_first_table,
     parse_outgoing,
 )
 from parley.secure_agg.party_state import MaskingState, OpenRound, PartyPhase, PreparedRound
 from parley.secure_agg.primitives import Entropy, compute_share_digest, seal
-from parley.secure_agg.protocol_parameters import ProtocolRequirements
-from parley.secure_agg.round_outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES, unpack_mask
-from parley.secure_agg.shamir import split
-from parley.secure_agg.signed_statements import (
+from parley.secure_agg.protocol_digests import (
     compute_commitment,
     compute_plan_digest,
     derive_table_key,
     encode_binding,
 )
+from parley.secure_agg.protocol_parameters import ProtocolRequirements
+from parley.secure_agg.round_outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES, unpack_mask
+from parley.secure_agg.shamir import split
 
 
 class MaskJob:

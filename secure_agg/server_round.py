@@ -37,6 +37,13 @@ from parley.secure_agg.messages import (
 )
 from parley.secure_agg.pair_keys import apply_pad, derive_mask_key, derive_pair_base
 from parley.secure_agg.primitives import compute_share_digest, is_valid_signature, unseal
+from parley.secure_agg.protocol_digests import (
+    compute_commitment,
+    compute_plan_digest,
+    derive_table_key,
+    digest_survivors,
+    encode_binding,
+)
 from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
 from parley.secure_agg.round_outcome import (
     ENVELOPE_BYTES,
@@ -45,13 +52,6 @@ from parley.secure_agg.round_outcome import (
     pack_mask,
 )
 from parley.secure_agg.shamir import combine
-from parley.secure_agg.signed_statements import (
-    compute_commitment,
-    compute_plan_digest,
-    derive_table_key,
-    digest_survivors,
-    encode_binding,
-)
 
 
 class ServerPhase(IntEnum):

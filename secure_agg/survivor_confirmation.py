@@ -17,6 +17,11 @@ from parley.secure_agg.messages import Bytes, Confirmations, Reveal, RoundStart,
 from parley.secure_agg.pair_keys import PairKeyComputer, find_signers
 from parley.secure_agg.party_state import MaskingState, OpenRound
 from parley.secure_agg.primitives import unseal
+from parley.secure_agg.protocol_digests import (
+    compute_plan_digest,
+    digest_survivors,
+    encode_binding,
+)
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
 from parley.secure_agg.round_outcome import (
     ENVELOPE_BYTES,
@@ -24,11 +29,6 @@ from parley.secure_agg.round_outcome import (
     SIGNATURE_BYTES,
     pack_mask,
     unpack_mask,
-)
-from parley.secure_agg.signed_statements import (
-    compute_plan_digest,
-    digest_survivors,
-    encode_binding,
 )
 
 _NO_SHARE = bytes(SECRET_BYTES)

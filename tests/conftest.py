@@ -60,10 +60,10 @@ POSTGRES_URL = "PARLEY_TEST_POSTGRES_URL"
 
 LONG_FILES = (
     "tests/test_golden.py",
-    "tests/simulations/audit/test_measure.py",
+    "tests/simulations/audit/test_guarantee_audit.py",
     "tests/client/party/test_neighbours.py",
     "tests/client/data/test_input_bombs.py",
-    "tests/privacy/accounting/test_account_certificates.py",
+    "tests/privacy/accounting/test_privacy_filters.py",
     "tests/server/planning/test_principal_components.py",
     "tests/client/queries/test_extreme_records.py",
     "tests/processes/",

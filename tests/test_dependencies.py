@@ -78,7 +78,7 @@ def test_every_import_is_declared_and_every_dependency_imported():
 
 
 def test_every_room_is_imported_by_its_full_name():
-    """`import client.app` would work in this folder alone, where `client/` lies."""
+    """`import client.flower_client_app` would work in this folder alone, where `client/` lies."""
     rooms = ("client", "server", "simulations", "privacy", "secure_agg")
     flat = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(rooms)})\b", re.MULTILINE)
     found = [

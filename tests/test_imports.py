@@ -105,11 +105,11 @@ def test_a_default_run_imports_what_its_job_names(tmp_path: Path) -> None:
     _check_caps({"default run": modules})
     others = {
         "parley.client.algorithms.output_perturbation",
-        "parley.client.data.schema_inference.draft",
+        "parley.client.data.schema_inference.schema_draft",
         "parley.client.queries.base",
         "parley.server.jobs.network_algorithms",
         "parley.server.synthetic.generation",
-        "parley.simulations.audit.measure",
+        "parley.simulations.audit.guarantee_audit",
     }
     assert modules & others == set()
 

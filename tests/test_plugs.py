@@ -62,11 +62,11 @@ EXCEPTIONS = {
     "client/party/loaded_dataset.py": "a linear model's loss knows labels, everything else takes "
     "classes",
     "client/queries/moments.py": "counts and sums are balanced by the norm of the noise",
-    "parley/presentation/disclosure.py": "what a column holds decides how it is counted for a page",
+    "parley/presentation/disclosure_tables.py": "a page counts a column by its kind",
     "parley/starter/starter_folder.py": "a first notebook asks for a mean of a numeric column; a "
     "first network has classes",
     "privacy/accounting/": "an accountant is proved for some events: its row says for which",
-    "server/planning/noise_alternatives.py": "its law plans the one query that it is for",
+    "server/planning/non_additive_releases.py": "its law plans the one query that it is for",
     "server/jobs/job_file.py": "parties.count has the name of a query",
     "server/jobs/run_section.py": "the one line that says which engine is one process",
 }

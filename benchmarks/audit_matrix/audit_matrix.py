@@ -31,7 +31,7 @@ from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, U
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
 from parley.simulations.audit.audit_target import AuditTarget, build_query_target
-from parley.simulations.audit.measure import (
+from parley.simulations.audit.guarantee_audit import (
     Effort,
     audit_guarantee,
     choose_trials,

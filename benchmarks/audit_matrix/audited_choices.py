@@ -18,15 +18,15 @@ from parley.client.algorithms.query_release import QueryRelease
 from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.randomised_response import ResponseQuery
 from parley.client.queries.sum_queries import ChooseBest
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Neighbouring, Unit
 from parley.privacy.audit.event_counts import Hits
+from parley.privacy.mechanisms.private_selection import SELECTIONS
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
-from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.server.planning.query_planner import plan_batch
 from parley.server.planning.session_terms import SessionTerms
 from parley.simulations.audit.audit_results import (
@@ -38,9 +38,13 @@ from parley.simulations.audit.audit_results import (
     build_pair_finding,
     confirm_refutations,
 )
-from parley.simulations.audit.measure import Effort, compute_claimed_rates, describe_environment
+from parley.simulations.audit.guarantee_audit import (
+    Effort,
+    compute_claimed_rates,
+    describe_environment,
+)
 from parley.simulations.audit.world_batch import WorldRandomness
-from parley.simulations.data.memory_use import get_peak_mib
+from parley.simulations.data.memory_check import get_peak_mib
 from parley.simulations.engine.streamed_sum import SumRequest, sum_parties
 
 EPSILON = 1.0

@@ -4,7 +4,7 @@ A row builds an algorithm from a task and refuses bad tasks. No ε depends on a 
 that it builds states the claim and computes the contribution.
 
 `NetworkShape` and `parse_network_size` describe a task's network before torch is loaded. The codec
-of such tasks needs torch and is `parley.client.algorithms.network_task`.
+of such tasks needs torch and is `parley.client.algorithms.network_task_codec`.
 """
 
 from __future__ import annotations

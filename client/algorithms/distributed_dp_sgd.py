@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, SampledSums
-from parley.client.algorithms.iterative import IterativeAlgorithm
+from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
 from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
 from parley.client.contract.assumptions import BATCH_INVARIANCE
 from parley.client.contract.model_state import State
@@ -53,7 +53,7 @@ class DistributedDPSGD(IterativeAlgorithm):
         party_norm: S, with unit party or both; None with unit record.
         expected_batch: q·N, public.
         pad: a single party processes the same number of rows, regardless of its batch
-            (`parley.client.dp_sgd.batch_limits.compute_padded_width`).
+            (`parley.client.dp_sgd.poisson_batch_bound.compute_padded_width`).
         components: `[p, k]` directions on which rows are projected beforehand; kept in the state.
     """
 

@@ -27,7 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, SampledSums
-from parley.client.algorithms.iterative import IterativeAlgorithm
+from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
 from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
 from parley.client.contract.assumptions import BATCH_INVARIANCE
 from parley.client.contract.model_state import State

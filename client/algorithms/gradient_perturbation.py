@@ -29,8 +29,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Weights
-from parley.client.algorithms.iterative import IterativeAlgorithm
-from parley.client.algorithms.linear_task import build_linear_spec
+from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
+from parley.client.algorithms.linear_task_codec import build_linear_spec
 from parley.client.algorithms.noise_gain import compute_noise_gain
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
@@ -201,7 +201,7 @@ class GradientPerturbation(IterativeAlgorithm):
         return one
 
     def compute_noise_gain(self, done: int) -> float | None:
-        """Return the bound of `parley.client.algorithms.iterative.HasNoiseGain`.
+        """Return the bound of `parley.client.algorithms.iterative_algorithm.HasNoiseGain`.
 
         Along θ₁, the level's direction, the gain is larger. None if the Hessian's bound does not
         hold: for a sum over more records than n₍₁₎, or for clipped gradients of several margins,

@@ -27,8 +27,8 @@ from parley.client.algorithms.algorithm_spec import (
 )
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
 from parley.client.algorithms.noisy_sums import SCALE_BITS, ReleasedAggregate
+from parley.client.algorithms.pca_projection import project_rows
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
-from parley.client.algorithms.row_projection import project_rows
 from parley.client.algorithms.score_edges import check_edges
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.contract.model_state import State
@@ -138,9 +138,9 @@ class HeldOutCounts(ReleasedAggregate):
 
         A linear model uses exact products. Other models take one row at a time, each at the same
         address. Next to other rows, a row's last digits may depend on those rows and their number
-        (`parley.client.dp_sgd.batch_invariance`), and an attacker may choose a θ at which these
-        digits decide. One more or one fewer record would then change other records' cells, and move
-        the counts by more than one cell.
+        (`parley.client.dp_sgd.invariant_pass_layout`), and an attacker may choose a θ at which
+        these digits decide. One more or one fewer record would then change other records' cells,
+        and move the counts by more than one cell.
         """
         if isinstance(self.model, LinearModel):
             return project_rows(rows, theta.reshape(-1, rows.shape[1]).T)

@@ -10,7 +10,7 @@ from typing import Any
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, parse_network_size
 from parley.safe_io.plugin_table import load_attribute
 
-_CODEC = "parley.client.algorithms.network_task"
+_CODEC = "parley.client.algorithms.network_task_codec"
 
 
 def _to_task(algorithm: Any) -> Any:

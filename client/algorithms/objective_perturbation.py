@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.linear_task import build_linear_spec
+from parley.client.algorithms.linear_task_codec import build_linear_spec
 from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan

@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import numpy as np
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Weights
-from parley.client.algorithms.linear_task import build_linear_spec
+from parley.client.algorithms.linear_task_codec import build_linear_spec
 from parley.client.algorithms.noisy_sums import ReleasedAggregate
 from parley.client.contract.assumptions import SOLVER_CONVERGENCE
 from parley.client.contract.model_state import State
@@ -65,7 +65,7 @@ class OutputPerturbation(ReleasedAggregate):
 
     def compute_noise_gain(self, done: int) -> float | None:
         """Return 1: the noise is on θ itself. See
-        `parley.client.algorithms.iterative.HasNoiseGain`.
+        `parley.client.algorithms.iterative_algorithm.HasNoiseGain`.
         """
         return 1.0
 

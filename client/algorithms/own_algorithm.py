@@ -42,7 +42,7 @@ from parley.client.models.own_code import describe_failure, load_code
 from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.privacy.sensitivity.integer_rows import sum_rows
+from parley.privacy.sensitivity.exact_row_arithmetic import sum_rows
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.path_names import compute_own_file_digest, get_public_name
 

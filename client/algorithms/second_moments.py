@@ -37,7 +37,7 @@ from parley.client.contract.strict_decoding import (
 )
 from parley.client.models.linear_serialization import MAX_MODEL_SIZE
 from parley.privacy.sensitivity.bounded_sets import OFF_DIAGONAL, ON_DIAGONAL, Set
-from parley.privacy.sensitivity.integer_rows import keep_within, sum_outer
+from parley.privacy.sensitivity.exact_row_arithmetic import keep_within, sum_outer
 
 _MAX_BITS = 12
 """Maximum b."""

@@ -11,7 +11,7 @@ columns is therefore not a new data set.
 The sum is independent of the order, and sums of several files add up. It is not a commitment: two
 tables with one digest can be found by searching for them. They get one budget together. The first
 bytes of H, row by row, show which rows two tables share. A ledger stores them under a key
-(`parley.privacy.ledger.row_digests`).
+(`parley.privacy.ledger.record_digests`).
 
     >>> import numpy as np
     >>> one = digest_rows(np.array([[1.0, 0.5], [2.0, 0.0]]), np.array([1, -1]))

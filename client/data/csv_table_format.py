@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from parley.client.data.csv_guess import check_first_line, find_separator_fault
+from parley.client.data.csv_detection import check_first_line, find_separator_fault
 from parley.client.data.csv_text import read_csv_names, read_csv_tables
 from parley.client.data.data_error import DataError
 from parley.client.data.raw_table import RawTable

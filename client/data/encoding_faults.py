@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from parley.client.data.column_names import get_file_format
-from parley.client.data.csv_guess import find_encoding_remedy
+from parley.client.data.csv_detection import find_encoding_remedy
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile, Source, get_source_name
-from parley.client.data.formatted_file import apply_format
+from parley.client.data.file_format_overrides import apply_format
 from parley.client.data.schema import Schema
 
 

@@ -3,7 +3,7 @@
 Data in memory (docs/schema.md) are treated as the columns of one file. A pair (X, y) is treated as
 X's columns and y.
 
-Such columns take the same path as a file's (`parley.client.data.table_readers.read_tables`): they
+Such columns take the same path as a file's (`parley.client.data.table_reading.read_tables`): they
 are checked against the schema, counted, and identified by their contents. This module imports
 neither torch nor pandas.
 
@@ -30,7 +30,7 @@ from parley.client.data.column_names import check_unique_names
 from parley.client.data.column_types import LONGEST_NUMBER, ArrayColumn
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import IN_MEMORY, Array, MemoryTable
-from parley.client.data.label_types import describe_label_fault
+from parley.client.data.label_value_check import describe_label_fault
 from parley.client.data.schema import Schema
 
 _DOUBLE_BYTES = 8

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.sensitivity.integer_rows import compute_squares
+from parley.privacy.sensitivity.exact_row_arithmetic import compute_squares
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows

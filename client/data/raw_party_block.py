@@ -57,7 +57,7 @@ from parley.client.data.party_block import PartyRecords
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.table_digest import compute_row_order, digest_table
-from parley.client.data.table_readers import read_tables
+from parley.client.data.table_reading import read_tables
 
 _MAX_KEY_BYTES = 64
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import RowStorage
-from parley.client.data.records import Records
+from parley.client.data.training_records import Records
 
 
 def join_records(

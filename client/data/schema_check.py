@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from parley.client.data.cell_parsing import find_missing_labels, read_feature_cells
 from parley.client.data.column_names import get_file_format, read_column_names
 from parley.client.data.column_types import LabelColumn
-from parley.client.data.csv_guess import find_encoding_remedy, find_separator_fault
+from parley.client.data.csv_detection import find_encoding_remedy, find_separator_fault
 from parley.client.data.csv_text import read_csv_batches
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
-from parley.client.data.label_readers import LABEL_READERS
+from parley.client.data.label_encoders import LABEL_READERS
 from parley.client.data.raw_table import RawTable, format_positions
 from parley.client.data.schema import FileFormat, Schema
-from parley.client.data.table_readers import read_tables
+from parley.client.data.table_reading import read_tables
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.toml_writing import format_toml_key
 

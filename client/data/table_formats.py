@@ -57,9 +57,9 @@ class TableFormat:
 FORMATS = PluginTable[TableFormat](
     {
         "csv": "parley.client.data.csv_table_format:FORMAT",
-        "parquet": "parley.client.data.binary_files:FORMAT",
-        "npz": "parley.client.data.array_format:FORMAT",
-        "memory": "parley.client.data.table_building:MEMORY_FORMAT",
+        "parquet": "parley.client.data.parquet_table_format:FORMAT",
+        "npz": "parley.client.data.npz_table_format:FORMAT",
+        "memory": "parley.client.data.memory_table_format:MEMORY_FORMAT",
         "query": "parley.client.data.sql_source:FORMAT",
     }
 )

@@ -8,7 +8,7 @@ A real party processes the same number of rows in each step, for any batch
 
 Chains of linear layers are computed in whole numbers (`parley.client.dp_sgd.exact_clipping`). A
 party's sum has the same bits next to any others, in any pieces, on any number of threads. For other
-networks each party has its own passes (`parley.client.dp_sgd.torch_gradients`). They have one
+networks each party has its own passes (`parley.client.dp_sgd.torch_batch_sums`). They have one
 shape, and their number of rows follows from a public number of records.
 """
 
@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from parley.client.data.record_chunks import compute_core_ranges, map_chunks
-from parley.client.dp_sgd.batch_invariance import find_layout
-from parley.client.dp_sgd.drawn_batch import RecordLookup, SampledBatch
+from parley.client.data.parallel_chunks import compute_core_ranges, map_chunks
 from parley.client.dp_sgd.exact_clipping import ExactChain
+from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
 from parley.client.dp_sgd.integer_convolution import Array
-from parley.client.dp_sgd.layer_recognition import find_exact_layers
+from parley.client.dp_sgd.invariant_pass_layout import find_layout
 from parley.client.dp_sgd.poisson_batches import PassLayout, check_records, choose_widths
-from parley.client.dp_sgd.torch_gradients import compute_torch_sums
+from parley.client.dp_sgd.sampled_batch import RecordLookup, SampledBatch
+from parley.client.dp_sgd.torch_batch_sums import compute_torch_sums
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream

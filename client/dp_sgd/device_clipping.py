@@ -5,10 +5,10 @@
 CPU would take most of a step: 2,048 gradients of 26,010 values are 426 MB.
 
 Scaling is only an estimate. What bounds a record is the check of the whole numbers that are added,
-as in `parley.privacy.sensitivity.integer_rows`: squares are not negative, so a rounded sum of
-squares below 2^53 is exact in any order of addition. Rows that are not whole, not finite or longer
-than the radius become 0. Sums of whole numbers of at most 2^26 are exact in float64 for up to 2^26
-rows.
+as in `parley.privacy.sensitivity.exact_row_arithmetic`: squares are not negative, so a rounded sum
+of squares below 2^53 is exact in any order of addition. Rows that are not whole, not finite or
+longer than the radius become 0. Sums of whole numbers of at most 2^26 are exact in float64 for up
+to 2^26 rows.
 
     >>> rows = torch.tensor([[3.0, 4.0], [float("nan"), 0.0]], dtype=torch.float64)
     >>> total, norms = sum_clipped_rows(rows, 1.0, torch.ones(2, dtype=torch.float64))
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from parley.client.models.contribution_clipping import build_ball
-from parley.privacy.sensitivity.integer_rows import EXACT
+from parley.privacy.sensitivity.exact_row_arithmetic import EXACT
 
 
 def sum_clipped_rows(rows: Tensor, clip: float, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from parley.client.dp_sgd.integer_convolution import Array, Backward, MaxPool, MeanPool, Windows
 from parley.client.models.exact_math import exp, tanh
-from parley.privacy.sensitivity.integer_rows import EXACT, keep_factored
+from parley.privacy.sensitivity.exact_row_arithmetic import EXACT, keep_factored
 
 InputTransform = str | float | MaxPool | MeanPool
 

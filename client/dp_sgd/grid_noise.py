@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.sampling.gaussian import add_rounded_gaussian
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import add_rounded_gaussian
 
 COUNT_SCALE = 2.0**12
 """Grid units per record of a count."""

@@ -30,17 +30,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.client.data.record_chunks import map_chunks
+from parley.client.data.parallel_chunks import map_chunks
 from parley.client.dp_sgd.batch_sums import (
     choose_layout,
     compute_batch_sums,
     split_party_chunks,
     supports_joint_pass,
 )
-from parley.client.dp_sgd.drawn_batch import SampledBatch
 from parley.client.dp_sgd.grid_noise import COUNT_SCALE, add_noise
 from parley.client.dp_sgd.optimisers import compute_direction
 from parley.client.dp_sgd.poisson_batches import PassLayout, check_records, draw_joint_batches
+from parley.client.dp_sgd.sampled_batch import SampledBatch
 from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network

@@ -7,7 +7,7 @@ large network fills the cores by itself.
 
 torch.func replaces a module's parameters while it runs, so each thread needs its own module. A
 copy shares all tensors with the original. The same addresses keep a record's bits the same in each
-copy (`parley.client.dp_sgd.batch_invariance`).
+copy (`parley.client.dp_sgd.invariant_pass_layout`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 import torch
 from torch import nn
 
-from parley.client.data.record_chunks import compute_core_ranges, map_chunks
+from parley.client.data.parallel_chunks import compute_core_ranges, map_chunks
 from parley.client.models.networks import Network
 from parley.client.models.own_code_errors import list_code_failures
 

@@ -16,7 +16,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.dp_sgd.batch_limits import MAX_RECORDS, _bound_batch_size, compute_padded_width
+from parley.client.dp_sgd.poisson_batch_bound import (
+    MAX_RECORDS,
+    _bound_batch_size,
+    compute_padded_width,
+)
 from parley.privacy.sampling.random_stream import NoiseStream
 
 

@@ -9,7 +9,8 @@ torch.func writes out each record's gradient.
 shortened is only an estimate. The check against the ball of radius C is made on the whole numbers
 that are added (`parley.client.models.contribution_clipping.clip_rows`). A vector outside the ball,
 or a gradient that is not finite, adds nothing. Their sum is exact in any order. That g_i is a
-function of only the record and θ is tested, not proved (`parley.client.dp_sgd.batch_invariance`).
+function of only the record and θ is tested, not proved
+(`parley.client.dp_sgd.invariant_pass_layout`).
 
 Chains of linear layers and convolutions, such as the built-in networks, are computed in whole
 numbers throughout (`parley.client.dp_sgd.exact_clipping`). A network's structure determines its
@@ -25,9 +26,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parley.client.data.record_chunks import compute_byte_ranges
+from parley.client.data.parallel_chunks import compute_byte_ranges
 from parley.client.dp_sgd.device_clipping import sum_clipped_rows
-from parley.client.dp_sgd.layer_recognition import find_exact_layers
+from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
 from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.contribution_clipping import clip_rows
 from parley.client.models.networks import Network

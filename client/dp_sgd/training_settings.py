@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from parley.client.models.contribution_clipping import build_ball
-from parley.privacy.accounting.clipped_count_noise import (
+from parley.privacy.accounting.clipped_fraction_noise import (
     check_share,
     compute_count_deviation,
     compute_gradient_multiplier,

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.canonical_encoding import encode_canonical
-from parley.client.data.record_chunks import map_chunks
+from parley.client.data.parallel_chunks import map_chunks
 from parley.client.data.schema import Schema
 from parley.client.features.column_terms import ColumnTerm
 from parley.client.features.feature_error import FeatureError

@@ -28,7 +28,7 @@ from torch import nn
 from parley.client.data.schema import Schema
 from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.feature_error import FeatureError
-from parley.client.models.layers import NetworkError, check_layers, check_repeatable
+from parley.client.models.layer_checks import NetworkError, check_layers, check_repeatable
 from parley.client.models.networks import load_own_function
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.os_errors import describe_cause

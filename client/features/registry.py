@@ -10,9 +10,9 @@ FEATURES = PluginTable[type[Any]](
     {
         "scattering": "parley.client.features.image_scattering:ScatteringFeatures",
         "random-fourier": "parley.client.features.random_fourier:RandomFourier",
-        "bins": "parley.client.features.binned_columns:Bins",
-        "hats": "parley.client.features.binned_columns:LinearSplines",
-        "codes": "parley.client.features.binned_columns:RecordCodes",
+        "bins": "parley.client.features.bins_and_splines:Bins",
+        "hats": "parley.client.features.bins_and_splines:LinearSplines",
+        "codes": "parley.client.features.bins_and_splines:RecordCodes",
     }
 )
 """Subclass of `FeatureMap` by its name."""

@@ -4,7 +4,7 @@ The weights are numbers of the job, never computed from records. The factor depe
 record's own label. It keeps each bound of the loss, multiplied by W = max_k w_k: G_w = W·G, L_s,w =
 W·L_s. The regulariser has no class, and λ stays the strong convexity.
 
-    >>> from parley.client.models.linear_losses import LogisticLoss
+    >>> from parley.client.models.logistic_loss import LogisticLoss
     >>> rare = ClassWeightedLoss(loss=LogisticLoss(), weights=(1.0, 8.0))
     >>> rare.lipschitz, rare.smoothness
     (8.0, 2.0)

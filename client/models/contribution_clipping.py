@@ -20,10 +20,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.record_chunks import compute_row_ranges
+from parley.client.data.parallel_chunks import compute_row_ranges
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.integer_rows import keep_within
+from parley.privacy.sensitivity.exact_row_arithmetic import keep_within
 
 _RADIUS_BITS: Final = 26
 """Bits of a radius in whole numbers: its square is below 2⁵³."""

@@ -15,7 +15,7 @@ What a record adds is thus in the ball of radius S·2^16, for any θ, x and loss
 its slope was scaled and clipped do not matter. A θ that is not finite, or above 2^1000, gives
 zeros.
 
-    >>> from parley.client.models.linear_losses import LogisticLoss
+    >>> from parley.client.models.logistic_loss import LogisticLoss
     >>> rows = np.array([[0.5, 0.0], [0.0, 0.75]])
     >>> block = PartyBlock(features=rows, labels=np.array([1.0, -1.0]), offsets=np.array([0, 2]))
     >>> model = LinearModel(loss=LogisticLoss(), features=2)
@@ -36,18 +36,18 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.party_block import ROW_BITS, PartyBlock
-from parley.client.data.record_chunks import (
+from parley.client.data.parallel_chunks import (
     CHUNK_BYTES,
     compute_chunk_ranges,
     compute_row_ranges,
     map_chunks,
 )
+from parley.client.data.party_block import ROW_BITS, PartyBlock
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import quantize_rows
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.integer_rows import round_slopes, sum_outer
+from parley.privacy.sensitivity.exact_row_arithmetic import round_slopes, sum_outer
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows

@@ -1,11 +1,11 @@
 """Linear models: margins, losses and metrics in a few batched passes.
 
-The norms of `parley.client.models.linear_losses` assume ‖x‖₂ ≤ 1 and a regularised intercept;
+The norms of `parley.client.models.logistic_loss` assume ‖x‖₂ ≤ 1 and a regularised intercept;
 `prepare_rows` ensures both. Gradients that a party releases are summed exactly in
 `parley.client.models.integer_gradients`. This module uses plain floats: for solvers, predictions
 and metrics.
 
-    >>> from parley.client.models.linear_losses import LogisticLoss
+    >>> from parley.client.models.logistic_loss import LogisticLoss
     >>> model = LinearModel(loss=LogisticLoss(), features=2)
     >>> model.predict(np.array([1.0, -1.0]), np.array([[0.6, 0.8], [0.6, 0.0]])).tolist()
     [-1.0, 1.0]
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.parallel_chunks import CHUNK_BYTES, compute_chunk_ranges, map_chunks
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import CHUNK_BYTES, compute_chunk_ranges, map_chunks
 from parley.client.models.loss_base import Array, Loss
 
 if TYPE_CHECKING:

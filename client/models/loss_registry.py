@@ -7,12 +7,12 @@ from parley.safe_io.plugin_table import PluginTable
 
 LOSSES = PluginTable[type[Loss]](
     {
-        "logistic": "parley.client.models.linear_losses:LogisticLoss",
+        "logistic": "parley.client.models.logistic_loss:LogisticLoss",
         "softmax": "parley.client.models.softmax_loss:SoftmaxLoss",
         "ridge": "parley.client.models.squared_loss:SquaredLoss",
         "huber-svm": "parley.client.models.huber_svm:HuberSVM",
-        "own-loss": "parley.client.models.own_losses:TabledSignLoss",
-        "own-residual-loss": "parley.client.models.own_losses:TabledResidualLoss",
+        "own-loss": "parley.client.models.tabulated_losses:TabledSignLoss",
+        "own-residual-loss": "parley.client.models.tabulated_losses:TabledResidualLoss",
     }
 )
 """Loss by its name in a task, a model file and a policy."""

@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.client.models.layers import (
+from parley.client.models.layer_checks import (
     BUILT_IN,
     NetworkError,
     check_layers,

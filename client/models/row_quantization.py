@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from parley.client.data.party_block import ROW_BITS
 from parley.client.models.loss_base import Array
-from parley.privacy.sensitivity.integer_rows import keep_within
+from parley.privacy.sensitivity.exact_row_arithmetic import keep_within
 
 
 def prepare_rows(features: Array, intercept: bool) -> Array:

@@ -1,7 +1,7 @@
 """Build inputs for network checks: made-up records, and random parameters.
 
-`parley.client.models.batch_invariance` and `parley.client.dp_sgd.batch_invariance` check networks
-with them. No record of a party is read.
+`parley.client.models.batch_invariance_check` and `parley.client.dp_sgd.invariant_pass_layout` check
+networks with them. No record of a party is read.
 """
 
 from __future__ import annotations

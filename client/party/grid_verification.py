@@ -5,7 +5,7 @@ from __future__ import annotations
 from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.secure_agg.grid_check import is_finest
+from parley.secure_agg.finest_grid_check import is_finest
 
 MAX_INFLATION = 0.1
 """Maximum fraction of the sensitivity that a party lets rounding add."""

@@ -156,7 +156,7 @@ class LoadedDataset:
             labels = to_classes(self.labels, 0)[0]
         rows, squares = self.rows, self._squares
         if self.components is not None:
-            project_rows = load_attribute("parley.client.algorithms.row_projection:project_rows")
+            project_rows = load_attribute("parley.client.algorithms.pca_projection:project_rows")
             rows, squares = project_rows(rows, self.components), {}
         offsets = np.array([0, len(labels)])
         return PartyBlock(features=rows, labels=labels, offsets=offsets, _squares=squares)

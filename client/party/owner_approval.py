@@ -21,8 +21,8 @@ from datetime import datetime
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.party_messages import MessageFrame
 from parley.client.contract.refusals import Declined, Reason
+from parley.client.party.budget_checks import count_unpaid_releases
 from parley.client.party.dataset_config import DatasetConfig
-from parley.client.party.job_limits import count_unpaid_releases
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_folder import PartyFolder
 from parley.privacy.accounting.threat_model import Unit

@@ -298,7 +298,7 @@ def parse_policy(text: str, *, source: str) -> OwnerPolicy:
     except tomllib.TOMLDecodeError as error:
         raise PolicyError(f"{source}: Expected TOML, got an error: {error}.") from error
     except ValidationError as error:
-        format_fault = load_attribute("parley.client.party.policy_text:format_fault")
+        format_fault = load_attribute("parley.client.party.policy_writing:format_fault")
         lines = [f"{source}: {format_fault(fault['loc'], fault)}" for fault in error.errors()]
         raise PolicyError("\n".join(dict.fromkeys(lines))) from None
     except ValueError as error:

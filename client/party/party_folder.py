@@ -39,8 +39,8 @@ from parley.client.contract.party_messages import (
     encode_frame,
 )
 from parley.client.contract.refusals import Declined, Reason
+from parley.client.party.last_use_times import LastUses, Uptime, read_uptime
 from parley.client.party.unmasking_log import UnmaskingLog, sync_folder
-from parley.client.party.write_times import LastUses, Uptime, read_uptime
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.file_writing import append_to_file
 from parley.safe_io.os_errors import describe_cause

@@ -1,7 +1,7 @@
 """`PartyService`: one request in, one answer out, all state on the party's own disk.
 
 Every request is answered by a frame: ok, or refused with one reason class. Every answer leaves
-through `parley.client.party.permitted_output`: it is public, or a contribution with its receipt. A
+through `parley.client.party.party_responses`: it is public, or a contribution with its receipt. A
 round request passes these checks, and the first that fails ends it:
 
 1. the session is known, and the plan is the one that was joined
@@ -39,19 +39,19 @@ from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.models.own_code_errors import list_code_failures
-from parley.client.party import accepted_run, job_limits, open_session_limit, owner_approval
+from parley.client.party import accepted_run, budget_checks, open_session_limit, owner_approval
 from parley.client.party.accepted_run import AcceptedRun, accept_run
 from parley.client.party.joined_session import JoinedSession, hash_request
+from parley.client.party.last_use_times import Uptime, read_uptime
 from parley.client.party.ledger_cache import LedgerCache
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder, PartyFolderError
-from parley.client.party.permitted_output import PublicResponse, ReleaseResponse, ResponseSender
+from parley.client.party.party_responses import PublicResponse, ReleaseResponse, ResponseSender
 from parley.client.party.record_cache import RecordCache
 from parley.client.party.request_lock import hold_request_lock
 from parley.client.party.round_contribution import compute_contribution
 from parley.client.party.run_validation import check_run
 from parley.client.party.unmasking_log import OtherSurvivorsUnmasked, UnmaskingLog, hash_survivors
-from parley.client.party.write_times import Uptime, read_uptime
 from parley.privacy.ledger.ledger_errors import LedgerError
 from parley.safe_io.os_errors import describe_error
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
@@ -239,7 +239,7 @@ class PartyService:
         accepted, ledger = self._accept_agreement(agreement), self._ledger.get_ledger()
         ledger.check(anchor=self._party_folder.find_newest_ledger_head())
         dataset = self._policy.get_dataset(agreement.dataset)
-        job_limits.check_budget(ledger, dataset, accepted, party=self.name)
+        budget_checks.check_budget(ledger, dataset, accepted, party=self.name)
         self._party_folder.save_ledger_head(ledger.get_head())
         owner_approval.require_approval(
             self._party_folder, ledger, self._policy, agreement, clock=self._clock()

@@ -16,7 +16,7 @@ from parley.client.algorithms.base import DirectlySummable, FederatedAlgorithm
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.sampling.random_stream import Randomness
 

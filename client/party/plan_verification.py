@@ -29,7 +29,7 @@ from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.dp_sgd.batch_limits import MAX_RECORDS as MOST_IN_A_BATCH
+from parley.client.dp_sgd.poisson_batch_bound import MAX_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.grid_verification import check_grid
 from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy

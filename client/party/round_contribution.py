@@ -24,12 +24,12 @@ from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.models.own_code import locate_failure
 from parley.client.models.own_code_errors import list_code_failures
-from parley.client.party import job_limits, release_charge
+from parley.client.party import budget_checks, release_charge
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_folder import PartyFolder, get_contribution_head
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.encoding import Ring
@@ -82,7 +82,7 @@ def compute_contribution(
     if stored is not None and not is_repeat:
         _check_same_records(stored.head.get("records", records), records, agreement.run_id)
     release_charge.register_dataset(ledger, dataset, account=account, data=data, plan=plan)
-    job_limits.check_round(ledger, dataset, plan, account=account)
+    budget_checks.check_round(ledger, dataset, plan, account=account)
     assumptions = list_release_assumptions(accepted.algorithm, agreement.features.get("name", ""))
     charge = release_charge.reserve_charge(
         ledger,

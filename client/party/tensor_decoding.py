@@ -32,7 +32,7 @@ def decode_components(agreement: Agreement) -> NDArray[np.float64] | None:
     tensors = _decode_tensors(agreement.components)
     if set(tensors) != {"components"}:
         raise Declined(Reason.PROTOCOL, f"Expected only components, got {sorted(tensors)!s:.200}.")
-    check_components = load_attribute("parley.client.algorithms.row_projection:check_components")
+    check_components = load_attribute("parley.client.algorithms.pca_projection:check_components")
     with decline_errors(Reason.PROTOCOL, ValueError):
         check_components(tensors["components"])
     return np.asarray(tensors["components"])

@@ -4,8 +4,8 @@ A record's row is z = (1, its columns scaled to [−1, 1]), as in
 `parley.client.queries.regression.design_matrix`, in integer multiples of 2⁻³⁶. It adds the weighted
 upper triangle of zzᵀ (`Set.triangle`) to its group. A party's sum is exact, and rounded once. A
 record with an empty category adds nothing. Correlations, p and every regression among the columns
-are post-processing of these sums (`parley.privacy.estimation.second_moments`). Another one costs no
-more budget.
+are post-processing of these sums (`parley.privacy.estimation.moment_regression`). Another one costs
+no more budget.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from parley.client.queries.group_cells import Summand
 from parley.client.queries.moments import is_size_public
 from parley.client.queries.regression.design_matrix import Design
 from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.moment_regression import NoisySecondMoments
 from parley.privacy.estimation.noise_intervals import CellNoise
-from parley.privacy.estimation.second_moments import NoisySecondMoments
 from parley.privacy.sensitivity.bounded_sets import INDICATED, OFF_DIAGONAL, ON_DIAGONAL, Set
-from parley.privacy.sensitivity.integer_rows import FINE, keep_in_cube, sum_fine_outer
+from parley.privacy.sensitivity.exact_row_arithmetic import FINE, keep_in_cube, sum_fine_outer
 
 MAX_COLUMNS = 32
 MAX_COVARIATES = 64

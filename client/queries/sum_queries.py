@@ -1,8 +1,8 @@
 """Sums and selections: `sum`, `balance`, `choose-best`, and `SelectionQuery` for exact scores.
 
 A selection shows only the winner, by exact scores. The server that selects sees the scores
-(`parley.privacy.mechanisms.selection`), so it must be trusted with the bare sum. The same query
-with noise on its vector needs no such trust.
+(`parley.privacy.mechanisms.private_selection`), so it must be trusted with the bare sum. The same
+query with noise on its vector needs no such trust.
 
 `choose-best` is the best of several candidates by score, such as the model with the fewest errors.
 

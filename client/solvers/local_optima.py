@@ -10,7 +10,7 @@ certificate is the distance from −∇J to the ball's normal cone, in double pr
     >>> import numpy as np
     >>> from parley.client.data.party_block import PartyBlock
     >>> from parley.client.models.linear_models import LinearModel
-    >>> from parley.client.models.linear_losses import LogisticLoss
+    >>> from parley.client.models.logistic_loss import LogisticLoss
     >>> block = PartyBlock(
     ...     features=np.eye(2), labels=np.array([1.0, -1.0]), offsets=np.array([0, 1, 2])
     ... )
@@ -26,8 +26,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.client.data.parallel_chunks import map_chunks
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import map_chunks
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
 from parley.client.solvers.batched_optima import check_problem, convert_labels, solve_problems

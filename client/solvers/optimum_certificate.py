@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
-from parley.privacy.sensitivity.integer_rows import compute_squares
+from parley.privacy.sensitivity.exact_row_arithmetic import compute_squares
 
 _ROW: Final = 2.0**16
 _PIECES: Final = 3

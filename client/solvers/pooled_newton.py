@@ -2,7 +2,7 @@
 
 The non-private baseline of a simulation with many records is computed with it.
 
-    >>> from parley.client.models.linear_losses import LogisticLoss
+    >>> from parley.client.models.logistic_loss import LogisticLoss
     >>> from parley.client.models.linear_models import LinearModel
     >>> from parley.client.solvers.newton import solve_by_newton
     >>> system = PooledSystem(
@@ -27,7 +27,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.record_chunks import map_chunks
+from parley.client.data.parallel_chunks import map_chunks
 from parley.client.data.sparse_rows import FeatureRows
 from parley.client.models.loss_base import Array
 from parley.client.solvers.newton import PrimalSystem, solve_shifted

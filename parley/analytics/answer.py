@@ -15,16 +15,16 @@ from parley.analytics.answer_intervals import AnswerSource, Intervals
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.queries.base import Query, QueryError, Table
 from parley.client.queries.query_decoding import decode_query
+from parley.privacy.accounting.attack_power import FALSE_ALARM_RATE, compute_attack_power
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary, Unit
-from parley.privacy.accounting.tradeoff import FALSE_ALARM_RATE, compute_attack_power
 from parley.privacy.estimation.noise_intervals import clip_to_possible
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.safe_io.error_translation import translate_errors
 from parley.server.records.guarantee_facts import AttackerRate
-from parley.server.statements import attacker_text
+from parley.server.statements import attack_rate_text
 
 UNIT_LIMITS = {
     Unit.PERSON: (
@@ -304,7 +304,7 @@ class Answer:
             for k in (1, GROUP_SIZE)
         ]
         gaussian = "" if self.mu is None else f" (μ = {format_rounded_up(self.mu)})"
-        told = attacker_text.format_attack(rates, charge.budget.unit)
+        told = attack_rate_text.format_attack(rates, charge.budget.unit)
         these = "these releases" if self.earlier else "this release"
         lines.append(f"by {these}{gaussian} an attacker {told}")
         if charge.assumptions:

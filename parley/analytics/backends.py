@@ -19,15 +19,15 @@ from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.client.queries.base import QueryError, QueryFacts
 from parley.deploy.deployment_folders import check_server
 from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
-from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import SecureSum
+from parley.secure_agg.masked_sum import MaskedSum
 from parley.secure_agg.protocol_parameters import (
     RunParameters,
     choose_min_survivors,
@@ -36,10 +36,10 @@ from parley.secure_agg.protocol_parameters import (
 from parley.server.planning.session_terms import SessionTerms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort
-from parley.server.rounds.connected_parties import RAW_COLUMNS, ConnectedParties, QueryParties
-from parley.server.rounds.party_inspection import compute_min_present
+from parley.server.rounds.party_facts import compute_min_present
 from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.party_status import PartyStates
+from parley.server.rounds.remote_parties import RAW_COLUMNS, ConnectedParties, QueryParties
 from parley.simulations.engine.fault_script import parse_faults
 from parley.simulations.engine.in_process_cohort import BlockCohort
 from parley.simulations.engine.sharding import TableShard, WorkerSum

@@ -34,17 +34,17 @@ from parley.presentation.page_registry import write_page
 from parley.presentation.plots import Curve as Line
 from parley.presentation.plots import Palette, draw_figure, plot_curves
 from parley.presentation.vega_lite import Spec
+from parley.privacy.accounting.attack_power import compute_attack_power
 from parley.privacy.accounting.group_privacy import compute_group_epsilon
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.accounting.tradeoff import compute_attack_power
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.plurals import format_noun
 from parley.server.records.run_folder import RunFolderError
 from parley.server.statements import guarantee_text
-from parley.server.statements.attacker_text import format_group
+from parley.server.statements.attack_rate_text import format_group
 from parley.server.statements.number_format import format_number
 from parley.version import __version__
 

@@ -30,7 +30,7 @@ from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.run_section import is_in_process
 from parley.server.jobs.section_registry import MODELS
-from parley.server.statements import attacker_text, guarantee_text
+from parley.server.statements import attack_rate_text, guarantee_text
 from parley.server.statements.guarantee_text import Fact
 from parley.server.statements.number_format import format_epsilon
 
@@ -176,11 +176,11 @@ def _build_guarantee_section(guarantee: CertifiedGuarantee) -> Section:
         rows=rows,
     )
     rates = None if guarantee.found is None else Table(
-        caption=attacker_text.format_caption(
+        caption=attack_rate_text.format_caption(
             guarantee.found, guarantee.unit, guarantee.neighbouring, guarantee.adversary
         ),
-        head=[heading.capitalize() for heading in attacker_text.HEADER],
-        rows=attacker_text.build_rows(guarantee.found, guarantee.unit),
+        head=[heading.capitalize() for heading in attack_rate_text.HEADER],
+        rows=attack_rate_text.build_rows(guarantee.found, guarantee.unit),
     )  # fmt: skip
     assumed = guarantee.assumptions
     return build_section(

@@ -27,8 +27,8 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.safe_io.file_reading import MAX_MODEL_BYTES, open_regular_file
 from parley.safe_io.path_names import get_public_name
+from parley.server.records.guarantee_costs import compute_attacker_rates
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.guarantees import compute_attacker_rates
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import LedgerHead, RunSummary

@@ -23,8 +23,8 @@ from parley.certificate.certificate_statement import (
     CertifiedGuarantee,
 )
 from parley.presentation import result_text
-from parley.presentation.disclosure import build_disclosure_table
-from parley.presentation.paragraphs import (
+from parley.presentation.disclosure_tables import build_disclosure_table
+from parley.presentation.run_paragraphs import (
     describe_noise,
     describe_public_facts,
     describe_secure_sum,
@@ -40,7 +40,7 @@ from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.run_section import is_in_process
 from parley.server.records.json_record import JsonRecord, JsonRecordError
 from parley.server.records.run_summary import RunSummary
-from parley.server.statements import attacker_text, guarantee_text
+from parley.server.statements import attack_rate_text, guarantee_text
 
 
 class Curator(JsonRecord):
@@ -145,7 +145,7 @@ def _list_parts(guarantee: CertifiedGuarantee) -> Iterator[str]:
             f"against {row.adversary.words}"
         )
     if guarantee.found:
-        yield f"An attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}"
+        yield f"An attacker {attack_rate_text.format_attack(guarantee.found, guarantee.unit)}"
 
 
 def _build_model(run: RunSummary) -> dict[str, str]:

@@ -16,15 +16,15 @@ from parley.certificate.certificate_statement import (
     parse_certificate,
 )
 from parley.certificate.issuance import compute_file_digest, describe_work, load_charges
+from parley.privacy.accounting.attack_power import GROUP_SIZES
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_rounded_up
-from parley.privacy.accounting.tradeoff import GROUP_SIZES
 from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.os_errors import describe_cause
-from parley.server.records.guarantees import compute_attacker_rates
+from parley.server.records.guarantee_costs import compute_attacker_rates
 from parley.server.records.run_reader import read_summary
 from parley.server.records.stored_job import locate_ledger, open_run_folder
-from parley.server.statements import attacker_text, guarantee_text
+from parley.server.statements import attack_rate_text, guarantee_text
 
 _RELATIVE_TOLERANCE = 1e-9
 """Relative tolerance between the accountants of two machines."""
@@ -144,13 +144,13 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
         if claimed.rate < own.rate * (1 - _RELATIVE_TOLERANCE):
             raise CertificateError(
                 f"{file}: Expected that an attacker recognises {own.members} together in up to "
-                f"{attacker_text.format_percent(own.rate)}, got "
-                f"{attacker_text.format_percent(claimed.rate)}: the certificate claims less than "
-                "its entries allow."
+                f"{attack_rate_text.format_percent(own.rate)}, got "
+                f"{attack_rate_text.format_percent(claimed.rate)}: the certificate claims less "
+                "than its entries allow."
             )
     told = (
-        f"an attacker {attacker_text.format_attack(guarantee.found, guarantee.unit)}: recomputed "
-        "from these entries"
+        f"an attacker {attack_rate_text.format_attack(guarantee.found, guarantee.unit)}: "
+        "recomputed from these entries"
     )
     return [*held, told], others
 

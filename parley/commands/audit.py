@@ -25,7 +25,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.records.stored_job import open_run_folder
 from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
 from parley.simulations.audit.audit_target import AuditTarget, build_query_target
-from parley.simulations.audit.measure import (
+from parley.simulations.audit.guarantee_audit import (
     Effort,
     audit_guarantee,
     audit_released,

@@ -14,7 +14,7 @@ from parley.presentation.plan_page import format_refusal, list_plan_lines
 from parley.run_request import build_run_request
 from parley.safe_io.json_writing import format_json
 from parley.terminal.document_output import print_document
-from parley.terminal.terminal_screen import print_lines
+from parley.terminal.rich_output import print_lines
 
 
 @accept_key_options

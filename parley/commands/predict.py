@@ -17,12 +17,12 @@ from parley.client.data.cell_parsing import read_plain_texts
 from parley.client.data.column_names import MissingColumns
 from parley.client.data.data_error import DataError
 from parley.client.data.raw_table import RawTable
-from parley.client.data.records import find_column_faults
-from parley.client.data.table_readers import read_tables
+from parley.client.data.table_reading import read_tables
+from parley.client.data.training_records import find_column_faults
 from parley.command_options import AsJson, ModelPath, OwnModels, Verbose
 from parley.prediction.estimator import Estimator
 from parley.prediction.model_loading import load_model
-from parley.prediction.row_format import adapt_format
+from parley.prediction.prediction_file_format import adapt_format
 from parley.prediction.shape_functions import compute_shapes
 from parley.prediction.shape_text import format_overview, format_shape
 from parley.presentation.short_model import list_model_lines

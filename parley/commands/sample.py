@@ -10,9 +10,9 @@ import typer
 from parley.client.algorithms.registry import decode_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
-from parley.client.features.binned_columns import RecordCodes
+from parley.client.features.bins_and_splines import RecordCodes
 from parley.command_options import ModelPath, OwnModels
-from parley.prediction.own_code import describe_missing_code, get_network_name, match_own_code
+from parley.prediction.permitted_code import describe_missing_code, get_network_name, match_own_code
 from parley.safe_io.printable_text import to_one_line
 from parley.server.model_file import ModelFileError, open_model
 from parley.server.synthetic.generation import draw_rows

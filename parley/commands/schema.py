@@ -12,18 +12,18 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from parley.client.data.csv_guess import SEPARATORS
+from parley.client.data.csv_detection import SEPARATORS
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery, get_source_name
 from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.data.schema_check import CheckedFile, check_file
-from parley.client.data.schema_inference.draft import InferredSchema, infer_schema
+from parley.client.data.schema_inference.schema_draft import InferredSchema, infer_schema
 from parley.privacy.ledger.database_url import is_database
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
-from parley.terminal.terminal_screen import Screen, build_plain_table
+from parley.terminal.rich_output import Screen, build_plain_table
 
 
 def print_inference(inferred: InferredSchema) -> None:

@@ -20,7 +20,7 @@ from parley.server.jobs.section_base import JobError
 from parley.sweeps.sweep_cells import MAX_CELLS
 from parley.sweeps.sweep_runner import SweepProgress, SweepResult, run_sweep
 from parley.terminal.document_output import print_document
-from parley.terminal.terminal_screen import Screen
+from parley.terminal.rich_output import Screen
 
 
 @accept_key_options

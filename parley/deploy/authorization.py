@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from parley.client.contract.roster import Deployment, RosterParty
+from parley.deploy.certificate_checks import parse_subject
 from parley.deploy.certificate_making import certify, make_client_request
-from parley.deploy.pki import parse_subject
 from parley.deploy.private_files import PkiError
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.file_writing import write_file

@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from parley.deploy.pki import (
+from parley.deploy.certificate_checks import (
     CLOCK_TOLERANCE,
     PEM,
     SUBJECT_NAMES,

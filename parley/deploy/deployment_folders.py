@@ -21,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from parley.client.contract.roster import Deployment, RosterParty, load_deployment
 from parley.deploy.authorization import NotAdmitted, admit_party
-from parley.deploy.pki import check_client_pair, check_server_certificate
+from parley.deploy.certificate_checks import check_client_pair, check_server_certificate
 from parley.deploy.private_files import PkiError, check_private
 from parley.deploy.server_address import DeployError, parse_address
 from parley.safe_io.os_errors import describe_cause

@@ -9,9 +9,9 @@ import sys
 
 from flwr.simulation import run_simulation
 
-from parley.client.app import app as party
+from parley.client.flower_client_app import app as party
 from parley.safe_io.printable_text import guard_streams
-from parley.server.app import app as server
+from parley.server.flower_server_app import app as server
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from parley.client.party.party_folder import erase_sessions
 from parley.deploy.child_processes import Supervisor, build_environment
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import STALE_FILES, follow
-from parley.deploy.stream.stream_engine import run_stream
+from parley.deploy.stream.multiprocess_engine import run_stream
 from parley.exit_status import get_exit_status
 from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
@@ -39,7 +39,7 @@ from parley.server.records.run_result import RunResult
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.stored_job import open_run_folder
 from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
 from parley.simulations.metrics.process_summary import build_local_summary

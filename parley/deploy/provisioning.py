@@ -24,8 +24,9 @@ from parley.client.contract.roster import (
     render_deployment,
 )
 from parley.client.party.owner_policy import OwnerPolicy
-from parley.client.party.policy_text import format_policy
+from parley.client.party.policy_writing import format_policy
 from parley.deploy.authorization import certify_party, make_operator
+from parley.deploy.certificate_checks import list_certificate_names
 from parley.deploy.certificate_making import (
     make_authority,
     make_client_request,
@@ -33,7 +34,6 @@ from parley.deploy.certificate_making import (
     make_server_certificate,
 )
 from parley.deploy.deployment_folders import find_own_party, format_first_fault
-from parley.deploy.pki import list_certificate_names
 from parley.deploy.server_address import DeployError, format_address, parse_address, strip_brackets
 from parley.safe_io.file_reading import decode_text
 from parley.safe_io.file_writing import make_private_folder, write_file

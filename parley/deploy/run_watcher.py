@@ -33,7 +33,7 @@ from parley.server.records.run_folder import PROPOSED_ID_FILE
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.stored_job import load_run_job
-from parley.server.rounds.party_inspection import format_served_name
+from parley.server.rounds.party_facts import format_served_name
 from parley.server.rounds.run_observer import Observer
 
 REASON_MEANINGS = {

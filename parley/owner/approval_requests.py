@@ -41,8 +41,8 @@ from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.path_names import is_own_code
 from parley.secure_agg.primitives import derive_signing_public_key
-from parley.server.records.guarantees import compute_attacker_rates
-from parley.server.statements import attacker_text, guarantee_text
+from parley.server.records.guarantee_costs import compute_attacker_rates
+from parley.server.statements import attack_rate_text, guarantee_text
 from parley.server.statements.guarantee_text import Fact
 from parley.server.statements.number_format import format_epsilon
 
@@ -347,11 +347,13 @@ class _ApprovalCost:
     def attacker(self) -> Table:
         """Upper bounds on what an attacker recognises by this job."""
         budget, rates = self.before.budget, compute_attacker_rates(self.spent)
-        said = attacker_text.format_caption(rates, budget.unit, budget.neighbouring, self.weakest)
+        said = attack_rate_text.format_caption(
+            rates, budget.unit, budget.neighbouring, self.weakest
+        )
         return Table(
             caption=f"From this job only. {said}",
-            head=attacker_text.HEADER,
-            rows=attacker_text.build_rows(rates, budget.unit),
+            head=attack_rate_text.HEADER,
+            rows=attack_rate_text.build_rows(rates, budget.unit),
         )
 
 

@@ -35,15 +35,15 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.machine_references import find_code_references
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import JobUnaffordable, build_budgets
-from parley.server.planning.components_release import load_public_components
 from parley.server.planning.job_planner import build_model
 from parley.server.planning.noise_scale import calibrate_mechanism
+from parley.server.planning.principal_components import load_public_components
 from parley.server.planning.run_stages import EVALUATION, PlanInputs, RunStage, get_rounds_stage
 from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.clipped_fraction import compute_fraction_deviation
 from parley.server.records.data_budgets import load_ledger_outlook
 from parley.server.records.evaluation_summary import CONFIDENCE, bound_count_noise
-from parley.server.records.guarantees import compute_record_bounds, summarize_noise
+from parley.server.records.guarantee_costs import compute_record_bounds, summarize_noise
 from parley.server.records.plan_parts import (
     NoiseAlternative,
     PlannedDpSgd,

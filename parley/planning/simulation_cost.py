@@ -15,13 +15,13 @@ import numpy as np
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.party_sampling import EVERYONE
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.data.parallel_chunks import PIECE_BYTES
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.record_chunks import PIECE_BYTES
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.records.plan_parts import PlannedSimulation
-from parley.simulations.data.memory_use import check_memory_limit, get_memory_limit_mib
+from parley.simulations.data.memory_check import check_memory_limit, get_memory_limit_mib
 
 _MIB = 1 << 20
 _PROCESS_MIB = {"linear": 150, "nothing": 150, "network": 350}

@@ -10,7 +10,7 @@ from parley.client.contract.feature_map import parse_feature_map
 from parley.client.contract.refusals import Declined
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.map_building import build_map
-from parley.prediction.own_code import describe_missing_code, match_own_code
+from parley.prediction.permitted_code import describe_missing_code, match_own_code
 from parley.server.model_file import ModelFileError
 
 if TYPE_CHECKING:

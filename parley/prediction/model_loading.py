@@ -80,7 +80,7 @@ def load_fitted_model(
         if described["label"] not in {*READINGS, "network"}:
             raise DecodingError(f"Expected labels of a known kind, got {described['label']!r}.")
     except DecodingError as error:
-        from parley.prediction.own_code import describe_missing_code, get_network_name  # noqa: PLC0415 - only for an error
+        from parley.prediction.permitted_code import describe_missing_code, get_network_name  # noqa: PLC0415 - only for an error
 
         missing = describe_missing_code(get_network_name(described["task"]), own_models)
         raise ModelFileError(f"{file}: {missing or error}") from error
@@ -109,7 +109,7 @@ def _load_learned(task: Any, device: str, own_models: tuple[str, ...]) -> Any:
     if isinstance(task, Mapping) and set(task) == {"kind", "model", "settings"}:
         decode_value(str, task["kind"], "kind")
         return decode_linear_model(task["model"])  # its training algorithm does not matter here
-    from parley.prediction.own_code import get_network_name, match_own_code  # noqa: PLC0415 - spares its code for a linear model
+    from parley.prediction.permitted_code import get_network_name, match_own_code  # noqa: PLC0415 - spares its code for a linear model
 
     own = match_own_code(get_network_name(task), own_models)
     return decode_task(task, device=device, own_models=own).model
@@ -138,7 +138,7 @@ def _load_parameters(
             f"{MAX_PARAMETER:g}, got others."
         )
     if (components := tensors.get("components")) is not None:
-        from parley.client.algorithms.row_projection import check_components  # noqa: PLC0415 - spares its code for a model without components
+        from parley.client.algorithms.pca_projection import check_components  # noqa: PLC0415 - spares its code for a model without components
 
         try:
             check_components(components)

@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from parley.client.data.column_names import MissingColumns
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_columns import split_array_columns, to_columns
+from parley.client.data.memory_table_format import build_table
 from parley.client.data.raw_table import RawTable
-from parley.client.data.records import encode_features, find_column_faults
 from parley.client.data.schema import Schema
-from parley.client.data.table_building import build_table
-from parley.client.data.table_readers import read_tables
+from parley.client.data.table_reading import read_tables
+from parley.client.data.training_records import encode_features, find_column_faults
 from parley.client.features.row_preparation import build_prepared_rows
 from parley.prediction.fitted_model import FittedModel
-from parley.prediction.row_format import adapt_format
+from parley.prediction.prediction_file_format import adapt_format
 
 
 def read_table(frame: Any, schema: Schema) -> RawTable:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.iterative import HasNoiseGain
+from parley.client.algorithms.iterative_algorithm import HasNoiseGain
 from parley.client.algorithms.registry import ALGORITHMS, decode_task
 from parley.client.features.column_terms import (
     ColumnTerm,

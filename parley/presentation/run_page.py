@@ -10,7 +10,7 @@ from pathlib import Path
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.presentation import result_text, summary_sections
 from parley.presentation.column_effects import build_column_section
-from parley.presentation.disclosure import (
+from parley.presentation.disclosure_tables import (
     build_disclosure_table,
     build_party_table,
     build_range_table,
@@ -32,7 +32,8 @@ from parley.presentation.document import (
 )
 from parley.presentation.model_quality import build_quality_sections
 from parley.presentation.page_registry import write_page
-from parley.presentation.paragraphs import (
+from parley.presentation.run_figures import build_run_figures
+from parley.presentation.run_paragraphs import (
     describe_dp_sgd,
     describe_guarantee,
     describe_noise,
@@ -41,7 +42,6 @@ from parley.presentation.paragraphs import (
     format_headline,
     list_assumptions,
 )
-from parley.presentation.run_figures import build_run_figures
 from parley.safe_io.file_writing import is_own_folder
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.run_section import is_in_process
@@ -50,7 +50,7 @@ from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import RunContent, read_run
 from parley.server.records.run_summary import DpSgdSummary, RunSummary
-from parley.server.statements import attacker_text, guarantee_text
+from parley.server.statements import attack_rate_text, guarantee_text
 from parley.server.statements.guarantee_text import Fact
 from parley.server.statements.number_format import (
     format_bytes,
@@ -289,10 +289,10 @@ def _build_cost_cards(guarantee: GuaranteeSummary, *, marked: bool) -> Iterator[
         else None,
     )
     if guarantee.found:
-        one, alarms = guarantee.found[0], attacker_text.format_percent(guarantee.found[0].alarms)
+        one, alarms = guarantee.found[0], attack_rate_text.format_percent(guarantee.found[0].alarms)
         yield Card(
             title=f"How often an attacker recognises one {guarantee.unit}",
-            value=f"in at most {attacker_text.format_percent(one.rate)} of cases",
+            value=f"in at most {attack_rate_text.format_percent(one.rate)} of cases",
             note=(
                 f"The attacker knows all other {guarantee.unit.plural} and accepts {alarms} false "
                 f"alarms. Guessing, without any release: {alarms}."
@@ -339,14 +339,14 @@ def _list_guarantee_parts(run: RunSummary, guarantee: GuaranteeSummary) -> Itera
     yield Text(f"{describe_guarantee(run, guarantee)}{holds}")
     if guarantee.found:
         yield Table(
-            caption=attacker_text.format_caption(
+            caption=attack_rate_text.format_caption(
                 guarantee.found,
                 guarantee.unit,
                 guarantee.neighbouring,
                 guarantee_text.get_charged_adversary(guarantee),
             ),
-            head=attacker_text.HEADER,
-            rows=attacker_text.build_rows(guarantee.found, guarantee.unit),
+            head=attack_rate_text.HEADER,
+            rows=attack_rate_text.build_rows(guarantee.found, guarantee.unit),
         )
     if several:
         yield Table(

@@ -9,7 +9,7 @@ from parley.presentation.short_layout import Row
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Adversary
 from parley.safe_io.plurals import format_noun
-from parley.server.statements import attacker_text, guarantee_text
+from parley.server.statements import attack_rate_text, guarantee_text
 from parley.server.statements.number_format import format_epsilon
 
 if TYPE_CHECKING:
@@ -104,4 +104,4 @@ def format_short_account(account: DataAccount) -> str:
 
 def _format_rate(rate: float) -> str:
     """Return a rate as pages do, without the space."""
-    return attacker_text.format_percent(rate).replace(" ", "")
+    return attack_rate_text.format_percent(rate).replace(" ", "")

@@ -8,8 +8,8 @@ from __future__ import annotations
 from parley.presentation import result_text
 from parley.presentation.document import Section, build_fact_section, build_text_section, drop_empty
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.job_summary import JobSummary
 from parley.server.records.run_summary import RunSummary
+from parley.server.records.summary_base import JobSummary
 from parley.server.statements import guarantee_text
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"

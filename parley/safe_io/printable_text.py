@@ -57,7 +57,7 @@ def _escape_in_json(character: str) -> str:
 def guard_streams() -> None:
     """Make standard output and error pass all text of this process through `to_printable`.
 
-    Output by rich bypasses this. `parley.terminal.terminal_screen` is the only way to it.
+    Output by rich bypasses this. `parley.terminal.rich_output` is the only way to it.
     """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

@@ -25,7 +25,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import MemoryTable
 from parley.client.data.party_file_pattern import find_party_files, refuse_folder
 from parley.client.data.schema import Schema, SchemaError, load_schema
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.presentation.short_layout import Row
 from parley.privacy.ledger.database_url import is_database
 from parley.safe_io.file_writing import write_file
@@ -36,9 +36,9 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import BUNDLED
-from parley.simulations.data.experiment import prepare_data
+from parley.simulations.data.experiment_loading import prepare_data
 from parley.simulations.data.in_memory_data import adapt_job_to_memory
-from parley.simulations.data.named_records import InMemoryData
+from parley.simulations.data.source_records import InMemoryData
 from parley.starter.starter_notebook import build_notebook, quote_text
 
 EXAMPLE = "breast-cancer"

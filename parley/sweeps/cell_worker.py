@@ -24,9 +24,9 @@ from parley.safe_io.printable_text import guard_streams
 from parley.server.jobs.job import Job
 from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.run_summary import RunSummary
-from parley.simulations.data.experiment import build_experiment
+from parley.simulations.data.experiment_loading import build_experiment
+from parley.simulations.data.memory_mapped_rows import load_prepared
 from parley.simulations.data.prepared_data import compute_data_key
-from parley.simulations.data.prepared_files import load_prepared
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps.sweep_results import Row

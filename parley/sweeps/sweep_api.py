@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 
 from parley.client.data.data_sources import MemoryTable
-from parley.client.data.formatted_file import is_file_list
+from parley.client.data.file_format_overrides import is_file_list
+from parley.client.data.memory_table_format import to_series
 from parley.client.data.schema import Schema
-from parley.client.data.table_building import to_series
 from parley.keyword_keys import KEYWORD_KEYS
 from parley.privacy.ledger.hash_chain import encode_canonical_json
 from parley.run_request import RunRequest, build_run_request, is_job, list_set_values

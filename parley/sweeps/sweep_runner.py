@@ -30,7 +30,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.machine_references import find_code_references
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import build_report_frame
-from parley.simulations.data.experiment import prepare_data
+from parley.simulations.data.experiment_loading import prepare_data
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.data.prepared_data import compute_data_key
 from parley.simulations.data.row_cache import cache_rows_at, find_shared_path

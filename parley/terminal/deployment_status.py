@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.text import Text
 
 from parley.presentation.short_layout import Row, format_rows
-from parley.terminal.terminal_screen import Screen, build_plain_table, guard_redirected
+from parley.terminal.rich_output import Screen, build_plain_table, guard_redirected
 
 _EVERY_S = 1.0
 _RUNS_SHOWN, _ENDED_SHOWN, _PARTIES_SHOWN = 8, 3, 8

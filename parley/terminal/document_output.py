@@ -20,7 +20,7 @@ from parley.presentation.document import (
     Text,
 )
 from parley.safe_io.printable_text import to_one_line
-from parley.terminal.terminal_screen import Screen, build_plain_table, print_lines
+from parley.terminal.rich_output import Screen, build_plain_table, print_lines
 
 _EMPHASISED = {"promise", "spent", "charged"}
 """Titles of sections that are shown in bold."""

@@ -30,7 +30,7 @@ from parley.server.records.stored_job import load_run_job, locate_ledger
 from parley.server.statements import guarantee_text
 from parley.server.statements.data_account_text import format_block
 from parley.server.statements.number_format import format_epsilon
-from parley.terminal.terminal_screen import Screen, build_plain_table
+from parley.terminal.rich_output import Screen, build_plain_table
 
 _LAST_ENTRIES = 200
 

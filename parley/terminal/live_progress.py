@@ -27,7 +27,7 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.statements import guarantee_text
 from parley.server.statements.number_format import format_epsilon
 from parley.terminal.heartbeat import Heartbeat, format_short_duration
-from parley.terminal.terminal_screen import Screen, guard_redirected
+from parley.terminal.rich_output import Screen, guard_redirected
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -8,7 +8,7 @@ from parley.presentation.page_registry import PAGES
 from parley.presentation.short_run import list_run_lines
 from parley.safe_io.json_writing import format_json
 from parley.server.records.run_result import RunResult
-from parley.terminal.terminal_screen import print_lines
+from parley.terminal.rich_output import print_lines
 
 
 def end_command(result: RunResult, *, as_json: bool, verbose: bool) -> None:

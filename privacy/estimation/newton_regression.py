@@ -169,7 +169,8 @@ class NewtonSearch:
 
     A step gives H·β = H·β_t + g, up to noise. The equations are combined by precision, earlier ones
     count half, and β is assumed to be about N(0, 1) in scaled columns. γ follows the total. If all
-    records share one γ, its secant is exactly 2·artanh(d/2) (`client.models.response_likelihoods`).
+    records share one γ, its secant is exactly 2·artanh(d/2)
+    (`client.queries.regression.response_likelihoods`).
     """
 
     precision: Numbers

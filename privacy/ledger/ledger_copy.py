@@ -20,8 +20,8 @@ from parley.privacy.ledger.database_connection import DatabaseConnection
 from parley.privacy.ledger.database_schema import COLUMNS, HEAD, VERSION, build_select
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerError, LedgerUnavailable
+from parley.privacy.ledger.record_digests import load_row_key
 from parley.privacy.ledger.replay import check_sound
-from parley.privacy.ledger.row_digests import load_row_key
 from parley.privacy.ledger.table_access import LedgerReader
 
 _SQLITE_COMPANIONS = ("", "-wal", "-shm")

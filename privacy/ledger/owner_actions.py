@@ -19,8 +19,8 @@ from parley.privacy.ledger.approvals import OwnerDecision, list_decisions, map_l
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import RecordKind, format_now
 from parley.privacy.ledger.ledger_errors import LedgerConflict
+from parley.privacy.ledger.record_digests import count_moved, find_known, load_row_key
 from parley.privacy.ledger.registration import get_account
-from parley.privacy.ledger.row_digests import count_moved, find_known, load_row_key
 from parley.privacy.ledger.row_registration import list_charged_blocks
 from parley.safe_io.error_translation import translate_errors
 

@@ -13,7 +13,7 @@ from parley.privacy.ledger.account import BudgetAccount, Digests, KnownRows
 from parley.privacy.ledger.block_composition import Blocks, compute_block_number
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger_errors import LedgerConflict
-from parley.privacy.ledger.row_digests import count_moved, find_known, format_block, load_row_key
+from parley.privacy.ledger.record_digests import count_moved, find_known, format_block, load_row_key
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.table_access import LedgerWriter

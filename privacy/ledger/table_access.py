@@ -208,7 +208,7 @@ class LedgerReader:
         named = list(self.connection.fetch_rows(_NAMES))
         if not named:
             return {}
-        from parley.privacy.ledger.row_digests import summarise_pieces  # noqa: PLC0415 - spares its code for data without digests of rows
+        from parley.privacy.ledger.record_digests import summarise_pieces  # noqa: PLC0415 - spares its code for data without digests of rows
 
         return {
             each["name"]: summarise_pieces(each["key"], self.iterate_pieces(each["name"]))
@@ -311,7 +311,7 @@ class LedgerWriter(LedgerReader):
 
     def add_rows(self, name: str, key: str, new: Mapping[str, Digests]) -> KnownRows:
         """Store more rows of a data set, by block, under a key; return the summary of all rows."""
-        from parley.privacy.ledger.row_digests import split_into_pieces, summarise_pieces  # noqa: PLC0415 - likewise
+        from parley.privacy.ledger.record_digests import split_into_pieces, summarise_pieces  # noqa: PLC0415 - likewise
 
         stored = sum(1 for _ in self.iterate_pieces(name))
         pieces = (piece for each in new.items() for piece in split_into_pieces(*each))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, PrivacyEvent
 from parley.privacy.accounting.rounding import check_positive, round_quotient_up
 from parley.privacy.mechanisms.base import Mechanism, compute_normal_tail
-from parley.privacy.sampling.gaussian import compute_rounded_distance, draw_rounded_gaussian
+from parley.privacy.sampling.rounded_gaussian import compute_rounded_distance, draw_rounded_gaussian
 
 if TYPE_CHECKING:
     import numpy as np

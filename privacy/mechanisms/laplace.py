@@ -29,8 +29,8 @@ from parley.privacy.accounting.rounding import (
 )
 from parley.privacy.mechanisms.base import Mechanism, compute_chernoff_bound, compute_tail_odds
 from parley.privacy.sampling.discrete_noise import discrete_laplace
-from parley.privacy.sampling.gaussian import compute_rounded_distance
 from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
+from parley.privacy.sampling.rounded_gaussian import compute_rounded_distance
 
 if TYPE_CHECKING:
     import numpy as np

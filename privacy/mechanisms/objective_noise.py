@@ -36,7 +36,7 @@ from parley.privacy.accounting.rounding import (
     to_fraction,
 )
 from parley.privacy.mechanisms.laplace import L2Laplace
-from parley.privacy.sampling.gaussian import compute_rounded_distance
+from parley.privacy.sampling.rounded_gaussian import compute_rounded_distance
 
 _ROUNDING_MARGIN = 1 - 1e-12
 

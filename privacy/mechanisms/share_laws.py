@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, PrivacyEvent
 from parley.privacy.accounting.rounding import check_positive, round_quotient_up, round_root_up
 from parley.privacy.mechanisms.base import compute_tail_odds
-from parley.privacy.sampling.gaussian import add_rounded_gaussian, add_rounded_gaussian_rows
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import add_rounded_gaussian, add_rounded_gaussian_rows
 
 MIN_SHARE: Final = 4.0
 """Minimum deviation of a Gaussian share, in ring units; below it the theorem is too weak."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from parley.privacy.accounting.clipped_count_noise import (
+from parley.privacy.accounting.clipped_fraction_noise import (
     compute_count_deviation,
     compute_gradient_multiplier,
 )
@@ -38,7 +38,7 @@ from parley.privacy.accounting.privacy_events import (
 from parley.privacy.accounting.rounding import check_positive, check_whole, round_quotient_up
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.mechanisms.base import Mechanism, compute_normal_tail
-from parley.privacy.sampling.gaussian import compute_rounded_distance, draw_rounded_gaussian
+from parley.privacy.sampling.rounded_gaussian import compute_rounded_distance, draw_rounded_gaussian
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

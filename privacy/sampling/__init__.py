@@ -10,7 +10,7 @@
 The distances are statistical, from the named law, assuming a uniform keystream. The guarantee of
 each law is stated with its mechanism, in `parley.privacy.mechanisms.registry`.
 
->>> from parley.privacy.sampling.gaussian import draw_rounded_gaussian
+>>> from parley.privacy.sampling.rounded_gaussian import draw_rounded_gaussian
 >>> from parley.privacy.sampling.random_stream import NoiseStream
 >>> draw_rounded_gaussian(3.0, 8, NoiseStream.from_seed(2025, "doc")).tolist()
 [2, -3, 3, 2, -2, 0, -2, -2]

@@ -7,10 +7,10 @@ bits (the 64th bit of a word is a sign). An integer law is the count of threshol
 
 Fast path: a float position y with ⌊y⌋ = X, and a bound on its error that covers the width of the
 63-bit cell. If no integer is within that bound, X is decided. A sampler may try a cheap position
-with a large bound before a better one (`round_to_nearest`, `parley.privacy.sampling.gaussian`).
-Otherwise U is compared with S(j) in mpmath, at 160 bits more than the known bits of U, and U is
-extended by 64 bits as long as the cell contains the threshold. So the law is exact; the errors only
-affect speed.
+with a large bound before a better one (`round_to_nearest`,
+`parley.privacy.sampling.rounded_gaussian`). Otherwise U is compared with S(j) in mpmath, at 160
+bits more than the known bits of U, and U is extended by 64 bits as long as the cell contains the
+threshold. So the law is exact; the errors only affect speed.
 
 The result is a function of the keystream only, not of the platform's last float bits: bits are
 drawn for a lane only if a threshold is within its cell, and a float never decides such a lane. Two

@@ -1,8 +1,8 @@
 """Rounded l2-laplace noise: Gaussian vectors of a random σ, by exact inversion (see `gaussian`).
 
 The noise is the nearest integers of the continuous law, thus post-processing of it: pure ε
-(Chaudhuri et al. 2011). `parley.privacy.sampling.gaussian.compute_rounded_distance` gives the
-distance from it per coordinate.
+(Chaudhuri et al. 2011). `parley.privacy.sampling.rounded_gaussian.compute_rounded_distance` gives
+the distance from it per coordinate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from parley.privacy.sampling.gamma import GammaDraws, HalfGammaDraws
-from parley.privacy.sampling.gaussian import build_half_normal_survival, round_normals
 from parley.privacy.sampling.inversion import (
     FLOAT_ERROR,
     LARGEST_SCALE,
@@ -28,6 +27,7 @@ from parley.privacy.sampling.inversion import (
     widen,
 )
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import build_half_normal_survival, round_normals
 
 _SMALLEST_GAMMA: Final = 2.0**-400
 """Value, and error, of a V that underflows."""

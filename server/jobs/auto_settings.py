@@ -1,9 +1,9 @@
 """Choose what a job leaves to a rule from public facts: steps, λ, clip norm and features.
 
 The steps are those of `parley.server.jobs.auto_gradient_steps`, if the noise is Gaussian. Features
-of a table are linear splines (`parley.client.features.binned_columns`) if the signal-to-noise ratio
-A pays for the additional columns: none if A per number is below 35, 4 intervals below 200, else 8.
-What the job sets stays.
+of a table are linear splines (`parley.client.features.bins_and_splines`) if the signal-to-noise
+ratio A pays for the additional columns: none if A per number is below 35, 4 intervals below 200,
+else 8. What the job sets stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from parley.server.jobs.algorithm_base import AutoChoices
 from parley.server.jobs.auto_gradient_steps import GradientStepChoices, choose_gradient_steps
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.model_base import ModelSection
-from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.privacy_section import UnitBudget
 from parley.server.jobs.section_base import JobSection
 
 if TYPE_CHECKING:

@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, model_validator
 
 from parley.client.algorithms.registry import has_class_settings
-from parley.privacy.accounting.account_certificates import compute_reserved_delta
+from parley.privacy.accounting.privacy_filters import compute_reserved_delta
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.safe_io.plurals import format_noun
 from parley.secure_agg.protocol_parameters import choose_min_survivors, compute_assumed_corrupt
 from parley.server.jobs.dp_sgd_section import DpSgdSection
-from parley.server.jobs.evaluation import EvaluationSection
+from parley.server.jobs.evaluation_section import EvaluationSection
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.parties_and_data import DataSection, PartiesSection
-from parley.server.jobs.privacy import PrivacySection, UnitBudget
+from parley.server.jobs.privacy_section import PrivacySection, UnitBudget
 from parley.server.jobs.run_section import RunSection
 from parley.server.jobs.section_base import JobError, JobSection, SectionForms, replace_auto
 from parley.server.jobs.section_registry import ALGORITHM_SECTIONS, MODELS

@@ -88,7 +88,7 @@ class LogisticSection(LinearSection, LabelledModelSection):
 
     def build_loss(self, _: int) -> Loss:
         """Build the loss for labels −1 and +1."""
-        from parley.client.models.linear_losses import LogisticLoss  # noqa: PLC0415 - only for its own kind of model
+        from parley.client.models.logistic_loss import LogisticLoss  # noqa: PLC0415 - only for its own kind of model
 
         return LogisticLoss()
 

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
-from parley.client.dp_sgd.batch_limits import compute_padded_width
 from parley.client.dp_sgd.optimisers import ServerStep
+from parley.client.dp_sgd.poisson_batch_bound import compute_padded_width
 from parley.client.dp_sgd.training_settings import VMAP, LocalTraining
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
@@ -36,7 +36,7 @@ from parley.server.jobs.algorithm_base import (
 from parley.server.jobs.auto_dp_sgd import choose_dp_sgd_settings
 from parley.server.jobs.dp_sgd_section import DpSgdSection
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.party_sampling_settings import (
+from parley.server.jobs.noise_multiplier_calibration import (
     calibrate_noise_multiplier,
     compute_components_mu,
 )
@@ -285,7 +285,7 @@ def build_network(job: Job, *, features: int, classes: int) -> Network:
     independently of the others. Raises NetworkError.
     """
     import_large_library("torch")
-    from parley.client.models.batch_invariance import check_batch_invariance  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
+    from parley.client.models.batch_invariance_check import check_batch_invariance  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
     from parley.client.models.networks import Network  # noqa: PLC0415 - start-up: `plan` and `run` of a linear model load no torch (1.4 s)
 
     network = Network.build(

@@ -15,7 +15,7 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation as O
 from parley.client.algorithms.output_perturbation import PathakAveraging
 from parley.client.models.linear_models import LinearModel
 from parley.server.jobs.federation_facts import Federation
-from parley.server.jobs.linear_algorithms import LinearModelSection
+from parley.server.jobs.linear_algorithm_base import LinearModelSection
 from parley.server.jobs.section_base import check_unchanged
 
 if TYPE_CHECKING:

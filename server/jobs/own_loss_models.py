@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
-from parley.client.models import own_losses
+from parley.client.models import tabulated_losses
 from parley.client.models.loss_base import Loss
-from parley.client.models.loss_table import build_tabled_loss
+from parley.client.models.loss_tabulation import build_tabled_loss
 from parley.client.models.own_code import load_function
 from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.linear_models import LinearSection
@@ -20,9 +20,9 @@ class OwnLossSection(LinearSection, LabelledModelSection):
     """A linear model of two labels with a loss of your own."""
 
     title: ClassVar[str] = "linear model with a loss of your own"
-    loss_class: ClassVar[type[own_losses.TabledSignLoss | own_losses.TabledResidualLoss]] = (
-        own_losses.TabledSignLoss
-    )
+    loss_class: ClassVar[
+        type[tabulated_losses.TabledSignLoss | tabulated_losses.TabledResidualLoss]
+    ] = tabulated_losses.TabledSignLoss
 
     loss: CodeReference = ""
     """own-loss, own-residual-loss: your function, 'file.py:function' or 'module:function', of one
@@ -66,4 +66,4 @@ class OwnResidualLossSection(OwnLossSection):
     title: ClassVar[str] = "linear regression with a loss of your own"
     label: ClassVar[str] = "ridge"
     metric: ClassVar[str] = "r2"
-    loss_class = own_losses.TabledResidualLoss
+    loss_class = tabulated_losses.TabledResidualLoss

@@ -13,7 +13,7 @@ from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.external_references import DataSource, FilePath, FileTables, Text
 from parley.server.jobs.section_base import AtLeastOne, Auto, JobSection, Positive
 
-_FILES = "parley.client.data.formatted_file"
+_FILES = "parley.client.data.file_format_overrides"
 """Imported only for a job that lists files."""
 
 

@@ -30,15 +30,15 @@ MODELS = PluginTable[type[Any]](
 
 ALGORITHM_SECTIONS = PluginTable[type[Any]](
     {
-        "file.py:Class": "parley.server.jobs.own_algorithms:OwnAlgorithmSection",
-        "flower": "parley.server.jobs.flower_algorithm:FlowerSection",
-        "gradient-perturbation": "parley.server.jobs.gradient_algorithms:GradientPerturbationSection",  # noqa: E501 - a row is one line
+        "file.py:Class": "parley.server.jobs.own_algorithm_section:OwnAlgorithmSection",
+        "flower": "parley.server.jobs.flower_section:FlowerSection",
+        "gradient-perturbation": "parley.server.jobs.gradient_perturbation_section:GradientPerturbationSection",  # noqa: E501 - a row is one line
         "fedavg": "parley.server.jobs.network_algorithms:FederatedAveragingSection",
         "distributed-dp-sgd": "parley.server.jobs.network_algorithms:DistributedDpSgdSection",
         "output-perturbation": "parley.server.jobs.optimum_algorithms:OutputPerturbationSection",
         "objective-perturbation": "parley.server.jobs.optimum_algorithms:ObjectivePerturbationSection",  # noqa: E501 - a row is one line
         "pathak": "parley.server.jobs.optimum_algorithms:PathakSection",
-        "rajkumar-agarwal": "parley.server.jobs.rajkumar_agarwal_algorithm:RajkumarAgarwalSection",
+        "rajkumar-agarwal": "parley.server.jobs.rajkumar_agarwal_section:RajkumarAgarwalSection",
         "marginals": "parley.server.jobs.synthetic_algorithms:MarginalsSection",
         "random-features": "parley.server.jobs.synthetic_algorithms:RandomFeaturesSection",
     }

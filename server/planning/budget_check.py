@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.privacy_filters import AccountCertificate
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import BudgetAccount, Claims
@@ -28,7 +28,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.server.jobs.job import Job
-from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.privacy_section import UnitBudget
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.run_stages import RunStage, get_rounds_stage
 

@@ -11,7 +11,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.jobs.job import Job
-from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.privacy_section import UnitBudget
 
 
 def describe_cost_beyond_budget(

@@ -11,8 +11,8 @@ from parley.privacy.accounting.threat_model import Neighbouring
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.claim_planner import plan_claim
 from parley.server.planning.noise_scale import calibrate_to_budget
+from parley.server.planning.release_planner import plan_claim
 
 
 def build_held_out_counts(

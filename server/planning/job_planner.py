@@ -12,7 +12,7 @@ from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.claim_planner import check_claim, plan_claim
+from parley.server.planning.release_planner import check_claim, plan_claim
 
 
 def build_model(job: Job, *, features: int, classes: int) -> Any:

@@ -1,7 +1,7 @@
 """Scale the noise of a guarantee by what the claim requests.
 
 The scaling is a function from Δ of the sum, in grid units, to the mechanism, because the grid is
-chosen later (`parley.server.planning.claim_planner`).
+chosen later (`parley.server.planning.release_planner`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim
-from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.privacy_events import PrivacyEvent
+from parley.privacy.accounting.privacy_filters import AccountCertificate
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
-from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.privacy_section import UnitBudget
 from parley.server.jobs.section_base import JobError
 
 _FINE_BITS = 12

@@ -39,13 +39,13 @@ from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares
+from parley.privacy.mechanisms.private_selection import SELECTIONS
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
-from parley.privacy.mechanisms.selection import SELECTIONS
 from parley.privacy.sampling.inversion import LARGEST_SCALE, SMALLEST_SCALE
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.safe_io.error_translation import translate_errors
 from parley.secure_agg.encoding import FixedPoint, RingTooSmall
-from parley.server.planning.noise_alternatives import (
+from parley.server.planning.non_additive_releases import (
     PrivateSelection,
     RandomisedReports,
     build_reports,

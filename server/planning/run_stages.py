@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.algorithms.pca_projection import with_components
 from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_state import State, select_components
@@ -31,7 +32,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_algorithm, plan_release
 
-_COMPONENTS = "parley.server.planning.components_release"
+_COMPONENTS = "parley.server.planning.principal_components"
 """Imported only for a model on private components."""
 
 COMPONENTS = "principal components"
@@ -235,7 +236,6 @@ def _apply_components(
     algorithm: FederatedAlgorithm, components: NDArray[np.float64] | None, state: State
 ) -> FederatedAlgorithm:
     """Return the algorithm on projected rows; public `components` must be those of the state."""
-    from parley.client.algorithms.row_projection import with_components  # noqa: PLC0415 - spares its code for a model without components
 
     known = state["components"] if components is None else components
     if not np.array_equal(state.get("components", known), known):

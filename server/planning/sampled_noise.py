@@ -6,8 +6,8 @@ from parley.client.algorithms.base import Claim, SampledSums
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 from parley.server.jobs.job import Job
-from parley.server.jobs.party_sampling_settings import calibrate_noise_multiplier
-from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.noise_multiplier_calibration import calibrate_noise_multiplier
+from parley.server.jobs.privacy_section import UnitBudget
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.noise_scale import NoiseScaling, calibrate_mechanism, choose_calibration
 

@@ -17,6 +17,9 @@ from parley.server.jobs.job import Job
 from parley.server.planning.budget_check import JobUnaffordable, check_affordable
 from parley.server.planning.run_stages import PlanInputs, Planned, RunStage, get_rounds_stage
 
+_REMEDIES = "parley.server.planning.budget_remedies"
+"""Imported only for an error."""
+
 
 def plan_stages(job: Job, inputs: PlanInputs) -> Planned:
     """Return the algorithm of a resolved job, and its stages.
@@ -47,7 +50,7 @@ def check_cost(
     try:
         check_affordable(job, stages, budgets)
     except JobUnaffordable as error:
-        describe = load_attribute("parley.server.planning.remedies:describe_affordable_settings")
+        describe = load_attribute(f"{_REMEDIES}:describe_affordable_settings")
         error.args = (f"{error} {describe(job, inputs.build, error)}".strip(),)
         raise
 
@@ -57,7 +60,7 @@ def plan_or_advise(job: Job, build: Callable[[Job], Planned]) -> Planned:
     try:
         return build(job)
     except (CalibrationError, RingTooSmall) as error:
-        found = load_attribute("parley.server.planning.remedies:find_usual_remedies")(job, build)
+        found = load_attribute(f"{_REMEDIES}:find_usual_remedies")(job, build)
         if found:
             error.args = (f"{error} Use {', or '.join(found)}.",)
         raise

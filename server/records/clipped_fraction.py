@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.clipped_count_noise import compute_count_deviation
+from parley.privacy.accounting.clipped_fraction_noise import compute_count_deviation
 from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_summary import ClippedFraction
 

@@ -11,7 +11,7 @@ from parley.privacy.accounting.threat_model import Adversary, find_noise_point
 from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.file_reading import read_text
 from parley.server.jobs.job import Job
-from parley.server.jobs.privacy import UnitBudget
+from parley.server.jobs.privacy_section import UnitBudget
 from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.round_line import RoundAccount, RoundLine
 from parley.server.records.run_summary import RunSummary

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from parley.server.records.job_summary import JobSummary
 from parley.server.records.plan_parts import (
     GridSummary,
     NoiseAlternative,
@@ -19,6 +18,7 @@ from parley.server.records.plan_parts import (
     PlannedSynthetic,
     SizeAlternative,
 )
+from parley.server.records.summary_base import JobSummary
 
 
 class PlanSummary(JobSummary):

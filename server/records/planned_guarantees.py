@@ -14,10 +14,10 @@ from parley.server.planning.run_stages import (
     compute_spent,
     get_rounds_stage,
 )
+from parley.server.records.guarantee_costs import build_guarantee_summaries
 from parley.server.records.guarantee_facts import (
     GuaranteeSummary,
 )
-from parley.server.records.guarantees import build_guarantee_summaries
 from parley.server.records.round_line import RoundAccount
 
 

@@ -7,9 +7,9 @@ from typing import Literal
 from parley.privacy.accounting.rounding import format_exact
 from parley.safe_io.plurals import format_noun
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
-from parley.server.records.job_summary import JobSummary
 from parley.server.records.json_record import JsonRecord, OptionalFloat
 from parley.server.records.round_line import PartyCounts
+from parley.server.records.summary_base import JobSummary
 
 IMAGE_GRID = "grid"
 """Tensor of a model file: `[K, n, …]` some images of every class, from 0 to 255."""
@@ -159,7 +159,7 @@ OTHER_LABELS = "other"
 class PartitionSummary(JsonRecord):
     """Who holds which labels, which only a simulation knows.
 
-    `parley.simulations.data.heterogeneity_figures` computes it.
+    `parley.simulations.metrics.heterogeneity_figures` computes it.
 
     Attributes:
         kind: the rule that split the records; its `alpha` or `column` if it has one.

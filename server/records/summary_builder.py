@@ -21,7 +21,7 @@ from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.path_names import get_public_name
 from parley.server.jobs.job import Job
 from parley.server.planning.run_stages import COMPONENTS, EVALUATION, RunStage, get_rounds_stage
-from parley.server.records.guarantees import build_guarantee_summaries, compute_record_bounds
+from parley.server.records.guarantee_costs import build_guarantee_summaries, compute_record_bounds
 from parley.server.records.model_metadata import describe_feature_map
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_progress import RunProgress

@@ -22,7 +22,7 @@ from parley.server.rounds.party_requests import (
 from parley.server.rounds.party_status import PartyStatus
 
 if TYPE_CHECKING:
-    from parley.server.rounds.connected_parties import ConnectedParties
+    from parley.server.rounds.remote_parties import ConnectedParties
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Pauses between two requests to a party; each is twice the one before."""

@@ -38,7 +38,7 @@ from parley.server.rounds.party_requests import (
     compute_max_reply,
 )
 from parley.server.rounds.party_status import PartyStates, PartyStatus
-from parley.server.rounds.requested_sum import RequestedSum
+from parley.server.rounds.unmasking_request import RequestedSum
 
 _log = logging.getLogger("parley.server")
 

@@ -37,8 +37,7 @@ from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.summary_builder import build_run_summary
-from parley.server.rounds.connected_parties import ConnectedParties
-from parley.server.rounds.party_inspection import (
+from parley.server.rounds.party_facts import (
     build_data_head,
     build_federation,
     compute_min_present,
@@ -46,10 +45,11 @@ from parley.server.rounds.party_inspection import (
 )
 from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.party_status import PartyStates
+from parley.server.rounds.remote_parties import ConnectedParties
 from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer
 
-_COMPONENTS = "parley.server.planning.components_release"
+_COMPONENTS = "parley.server.planning.principal_components"
 """Imported only for a network on principal components."""
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit, find_noise_point
-from parley.server.statements import attacker_text
+from parley.server.statements import attack_rate_text
 from parley.server.statements.noise_law_text import get_law_text
 from parley.server.statements.number_format import format_epsilon
 
@@ -167,7 +167,7 @@ def format_attack(guarantee: GuaranteeSummary) -> str:
     """Format an attacker's rates; empty if a run's record has none."""
     if guarantee.found is None:
         return ""
-    return attacker_text.format_attack(guarantee.found, guarantee.unit)
+    return attack_rate_text.format_attack(guarantee.found, guarantee.unit)
 
 
 def format_assumptions(guarantee: GuaranteeSummary) -> str:

@@ -39,7 +39,7 @@ from parley.privacy.audit.two_world_bounds import (
 )
 from parley.simulations.audit.audit_results import Finding, build_pair_finding
 from parley.simulations.audit.audit_target import AuditTarget
-from parley.simulations.audit.observed_worlds import ObservedWorlds, has_bare_noise
+from parley.simulations.audit.trial_observations import ObservedWorlds, has_bare_noise
 
 _SHAPE_ALPHA = 1e-6
 _NONE = 1e-6

@@ -37,7 +37,7 @@ from parley.server.planning.job_planner import build_algorithm, build_model, pla
 from parley.server.planning.query_planner import plan_batch
 from parley.server.planning.run_stages import COMPONENTS, EVALUATION, PlanInputs
 from parley.server.planning.session_terms import SessionTerms
-from parley.simulations.audit.audit_trials import (
+from parley.simulations.audit.audit_job_shrinking import (
     LEARNERS,
     MOMENTS,
     AuditError,

@@ -31,9 +31,9 @@ from scipy.special import logsumexp
 
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring
+from parley.simulations.audit.audit_job_shrinking import AuditError
 from parley.simulations.audit.audit_target import AuditTarget
-from parley.simulations.audit.audit_trials import AuditError
-from parley.simulations.audit.observed_worlds import ObservedWorlds, Pair
+from parley.simulations.audit.trial_observations import ObservedWorlds, Pair
 from parley.simulations.audit.world_batch import WorldRandomness, train_models
 
 Values = NDArray[np.float64]

@@ -30,8 +30,14 @@ from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.simulations.audit.attack_scores import get_noise_scoring
+from parley.simulations.audit.audit_job_shrinking import (
+    ANGLE,
+    HIDDEN,
+    LEARNERS,
+    MOMENTS,
+    AuditError,
+)
 from parley.simulations.audit.audit_target import AuditTarget
-from parley.simulations.audit.audit_trials import ANGLE, HIDDEN, LEARNERS, MOMENTS, AuditError
 from parley.simulations.audit.canary_pool import Block, build_row_pool, reorder_records
 
 _FAR = 512.0

@@ -24,11 +24,11 @@ from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
+from parley.simulations.audit.audit_job_shrinking import AuditError
 from parley.simulations.audit.audit_target import AuditTarget
-from parley.simulations.audit.audit_trials import AuditError
 from parley.simulations.audit.canary_pool import Block, compute_bytes, reorder_records, repeat_world
 from parley.simulations.audit.neighbouring_worlds import NeighbouringWorlds
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile, MemoryTable, get_source_name
-from parley.client.data.formatted_file import is_file_list, list_files
+from parley.client.data.file_format_overrides import is_file_list, list_files
 from parley.client.data.memory_columns import build_memory_table, has_names
 from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.schema import Schema, SchemaError, load_schema
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.privacy.privacy_warning import PrivacyWarning
 from parley.server.jobs.external_references import MEMORY
 from parley.server.jobs.job import Job
@@ -20,7 +20,7 @@ from parley.server.jobs.job_file import MODEL_BY_LABEL_KEY, load_job
 from parley.server.jobs.parties_and_data import DataSection
 from parley.server.jobs.section_base import JobError
 from parley.server.jobs.unused_keys import check_unused_keys
-from parley.simulations.data.named_records import InMemoryData
+from parley.simulations.data.source_records import InMemoryData
 
 
 def adapt_job_to_memory(job: Job, given: InMemoryData) -> Job:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
+from parley.client.algorithms.pca_projection import project_rows
 from parley.client.algorithms.registry import get_algorithm_spec
-from parley.client.algorithms.row_projection import project_rows
 from parley.client.data.class_labels import to_classes
 from parley.client.dp_sgd.local_training import train_party
 from parley.client.dp_sgd.training_data import PartyData
@@ -30,7 +30,7 @@ from parley.safe_io.error_translation import translate_errors
 from parley.server.jobs.job import Job
 from parley.server.jobs.network_algorithms import build_network, compute_model_width
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.components_release import compute_components, load_public_components
+from parley.server.planning.principal_components import compute_components, load_public_components
 from parley.simulations.data.prepared_data import PreparedData
 from parley.simulations.data.simulated_experiment import Experiment, Predictions
 

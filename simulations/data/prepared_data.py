@@ -2,7 +2,7 @@
 
 The job's keys on data and parties determine the rows; its model determines what is learned from
 them. So runs that differ in noise, budget or algorithm share rows, also across processes
-(`parley.simulations.data.prepared_files`).
+(`parley.simulations.data.memory_mapped_rows`).
 """
 
 from __future__ import annotations

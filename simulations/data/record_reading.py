@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parley.client.data.records import Records, build_records
 from parley.client.data.schema import Schema
+from parley.client.data.training_records import Records, build_records
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import (
@@ -20,7 +20,7 @@ from parley.simulations.data.bundled_datasets import (
 from parley.simulations.data.data_key_checks import check_data_keys, check_own_schema
 
 if TYPE_CHECKING:
-    from parley.simulations.data.named_records import InMemoryData
+    from parley.simulations.data.source_records import InMemoryData
 
 
 def read_sources(
@@ -32,9 +32,9 @@ def read_sources(
         if job.data.source in BUNDLED:
             check_data_keys(job, get_bundled_schema(job.data.source))
             return (*_load_bundled_records(job, rng), None)
-    from parley.simulations.data import named_records  # noqa: PLC0415 - bundled sources need no files
+    from parley.simulations.data import source_records  # noqa: PLC0415 - bundled sources need no files
 
-    return named_records.read_named(job, rng, given)
+    return source_records.read_named(job, rng, given)
 
 
 def _check_source_named(job: Job) -> None:

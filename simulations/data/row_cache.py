@@ -23,8 +23,8 @@ from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.external_references import MEMORY
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
+from parley.simulations.data.memory_mapped_rows import FILES, load_prepared, save_prepared
 from parley.simulations.data.prepared_data import PreparedData, compute_data_key, get_cache_folder
-from parley.simulations.data.prepared_files import FILES, load_prepared, save_prepared
 
 _ROWS = 5
 """Version; raise it if the same records give other rows, or are stored differently."""

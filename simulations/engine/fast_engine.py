@@ -27,12 +27,12 @@ from parley.client.algorithms.registry import get_learner
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.reading_progress import watch_reading
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
-from parley.secure_agg.in_process import MaskedSum
 from parley.secure_agg.interface import SecureSum
+from parley.secure_agg.masked_sum import MaskedSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
@@ -44,8 +44,8 @@ from parley.server.records.run_result import RunResult
 from parley.server.records.summary_builder import FinishedRun, build_run_summary
 from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
-from parley.simulations.data.experiment import load_experiment
-from parley.simulations.data.memory_use import check_memory, compute_data_mib, get_peak_mib
+from parley.simulations.data.experiment_loading import load_experiment
+from parley.simulations.data.memory_check import check_memory, compute_data_mib, get_peak_mib
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fault_script import FaultScript, parse_faults
 from parley.simulations.engine.in_process_cohort import (
@@ -55,10 +55,10 @@ from parley.simulations.engine.in_process_cohort import (
 )
 from parley.simulations.engine.streamed_sum import SumFunction, sum_parties
 from parley.simulations.engine.sum_parameters import build_sum_error, choose_sum_settings
-from parley.simulations.metrics.local_summary import add_simulated_metrics, build_dp_sgd_facts
+from parley.simulations.metrics.simulated_metrics import add_simulated_metrics, build_dp_sgd_facts
 
 if TYPE_CHECKING:
-    from parley.simulations.audit.self_audit import InsertedCanaries
+    from parley.simulations.audit.canary_audit import InsertedCanaries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,7 +239,7 @@ def simulate(
         )
     hidden = None
     if coins:
-        from parley.simulations.audit.self_audit import insert_canaries  # noqa: PLC0415 - start-up: `run` without a planted fault (scipy.stats takes .5 s)
+        from parley.simulations.audit.canary_audit import insert_canaries  # noqa: PLC0415 - start-up: `run` without a planted fault (scipy.stats takes .5 s)
 
         experiment, hidden = insert_canaries(job, experiment, coins["canaries"], seed=coins["seed"])
     # Plan before the folder is created: a job that cannot run leaves nothing behind.

@@ -18,7 +18,7 @@ from parley.client.contract.roster import Deployment, RosterParty, render_deploy
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.dataset_config import APP_KNOWS, DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy
-from parley.client.party.policy_text import format_policy
+from parley.client.party.policy_writing import format_policy
 from parley.safe_io.file_writing import replace_file, write_file
 from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key
 from parley.server.jobs.job import Job
@@ -26,8 +26,8 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
 from parley.server.planning.run_stages import get_rounds_stage, list_extra_stages
 from parley.server.records.run_folder import resolve_paths
-from parley.server.rounds.party_inspection import format_served_name
-from parley.simulations.data.experiment import load_experiment
+from parley.server.rounds.party_facts import format_served_name
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
 
 FINGERPRINT = "fingerprint"

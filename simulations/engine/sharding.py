@@ -30,13 +30,13 @@ from parley.client.data.raw_party_block import (
 )
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job import Job
 from parley.server.records.run_folder import resolve_paths
-from parley.simulations.data.experiment import build_experiment
+from parley.simulations.data.experiment_loading import build_experiment
+from parley.simulations.data.memory_mapped_rows import load_prepared
 from parley.simulations.data.prepared_data import PreparedData
-from parley.simulations.data.prepared_files import load_prepared
 from parley.simulations.engine.streamed_sum import (
     BlockSum,
     Ring,

@@ -15,7 +15,7 @@ from parley.server.planning.run_stages import RunStage, compute_spent, get_round
 from parley.server.records.evaluation_summary import with_label_names
 from parley.server.records.run_summary import RunSummary
 from parley.simulations.data.simulated_experiment import Experiment
-from parley.simulations.metrics.local_summary import add_simulated_metrics, build_dp_sgd_facts
+from parley.simulations.metrics.simulated_metrics import add_simulated_metrics, build_dp_sgd_facts
 
 
 def build_local_summary(

@@ -14,14 +14,14 @@ import numpy as np
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.server.jobs.job import Job
-from parley.server.planning.command_line_settings import format_settings
+from parley.server.planning.settings_text import format_settings
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.statements.number_format import format_number
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.noise_remedies import ACCEPTABLE_LOSS, list_noise_reductions
-from parley.simulations.metrics.tried_settings import find_off_rule_keys, is_accepted_here
+from parley.simulations.metrics.settings_trial import find_off_rule_keys, is_accepted_here
 
 _NEAR = 0.05
 """AUC difference below which two models rank about equally well."""

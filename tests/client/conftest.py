@@ -22,12 +22,12 @@ from parley.client.contract.party_messages import (
 )
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
+from parley.client.party.last_use_times import Uptime
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_service import PartyService
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
-from parley.client.party.policy_text import format_policy
-from parley.client.party.write_times import Uptime
+from parley.client.party.policy_writing import format_policy
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.messages import Roster, decode

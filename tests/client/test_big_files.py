@@ -8,15 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
-import parley.client.data.binary_files
 import parley.client.data.csv_text
-import parley.client.data.table_building
+import parley.client.data.memory_table_format
+import parley.client.data.parquet_table_format
 from parley.client.data.csv_text import read_csv_batches
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import GIB, MemoryLimit, compute_memory_limit
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 SCHEMA = """
 [file]
@@ -89,11 +89,11 @@ _IN_A_SMALL_PROCESS = """
 import resource, sys
 import numpy, polars
 from parley.client.data.memory_limit import GIB
-from parley.client.data.table_readers import read_tables
-from parley.client.data.records import DataError
+from parley.client.data.table_reading import read_tables
+from parley.client.data.training_records import DataError
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 polars.DataFrame({"x": ["1"] * 9999}).select(polars.col("x").cast(float).sum())
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
@@ -195,7 +195,7 @@ def test_batches_of_a_table_give_the_same_records_as_the_whole(tmp_path, monkeyp
     schema = Schema.from_toml(SCHEMA.format(gib=1.0))
     whole = read_records(tmp_path / "d.npz", schema, "logistic")
     monkeypatch.setattr(parley.client.data.csv_text, "_PIECE_BYTES", 999)
-    for module in (parley.client.data.binary_files, parley.client.data.table_building):
+    for module in (parley.client.data.parquet_table_format, parley.client.data.memory_table_format):
         monkeypatch.setattr(module, "BATCH_ROWS", 77)
     for name in ("d.csv", "d.parquet", "d.npz"):
         records = read_records(tmp_path / name, schema, "logistic")

@@ -15,7 +15,7 @@ from parley.client.algorithms.registry import decode_task, describe_task
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Unit
 from parley.secure_agg.grid_selection import choose_grid
 from parley.server.jobs.job_file import load_job
-from parley.server.planning.components_release import plan_components_release
+from parley.server.planning.principal_components import plan_components_release
 
 FEATURES = 4
 

@@ -14,7 +14,7 @@ from parley.client.dp_sgd.local_training import train_parties, train_party
 from parley.client.dp_sgd.torch_clipping import choose_way
 from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
-from parley.client.models.layers import NetworkError
+from parley.client.models.layer_checks import NetworkError
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream
 

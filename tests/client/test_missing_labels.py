@@ -8,8 +8,8 @@ from parley.client.contract.refusals import Declined
 from parley.client.data.data_error import DataError
 from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.record_reading import read_records
-from parley.client.data.records import build_records
 from parley.client.data.schema import Schema
+from parley.client.data.training_records import build_records
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.dataset_loader import load_dataset
 

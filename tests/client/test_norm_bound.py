@@ -14,7 +14,7 @@ import small_networks
 import torch
 from torch import nn
 
-from parley.client.algorithms.row_projection import project_rows
+from parley.client.algorithms.pca_projection import project_rows
 from parley.client.dp_sgd import local_training
 from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
 from parley.client.dp_sgd.local_training import train_parties

@@ -20,7 +20,7 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness

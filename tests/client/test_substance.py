@@ -15,7 +15,7 @@ from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tai
 from parley.client.contract.plan_decoding import decode_plan
 from parley.client.party.grid_verification import MAX_INFLATION
 from parley.secure_agg.encoding import RingTooSmall
-from parley.secure_agg.grid_check import is_finest
+from parley.secure_agg.finest_grid_check import is_finest
 from parley.secure_agg.grid_selection import choose_grid
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job

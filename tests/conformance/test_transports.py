@@ -15,9 +15,9 @@ from attending import World, until
 from fake_grid import Clock, FakeGrid, frame, reply
 from in_process import InProcessTransport
 
-from parley.client.app import build_content, read_frame
+from parley.client.flower_client_app import build_content, read_frame
 from parley.deploy.stream.grpc_server import StreamTransport
-from parley.server.app import GridTransport
+from parley.server.flower_server_app import GridTransport
 
 ROOT = Path(__file__).parents[2]
 

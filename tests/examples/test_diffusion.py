@@ -10,7 +10,7 @@ import torch
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.torch_clipping import choose_way
-from parley.client.models.layers import NetworkError
+from parley.client.models.layer_checks import NetworkError
 from parley.client.models.networks import Network
 from parley.client.models.own_code import load_function
 from parley.commands.sample import sample_table

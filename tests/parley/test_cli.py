@@ -264,7 +264,7 @@ for arguments in (["--help"], ["plan"], ["run", "-q", "--json", "--out", "r"]):
     except SystemExit as ended:
         assert not ended.code, ended.code
     assert not SPARED & set(sys.modules), (arguments, SPARED & set(sys.modules))
-import parley.client.app, parley.server.app
+import parley.client.flower_client_app, parley.server.flower_server_app
 assert "torch" not in sys.modules
 """
 

@@ -10,12 +10,12 @@ from ledgers import ADULT
 
 from parley.owner.approval_requests import _ApprovalCost, compose
 from parley.planning.plan_job import plan
-from parley.presentation.paragraphs import format_headline
+from parley.presentation.run_paragraphs import format_headline
 from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.plurals import format_noun
-from parley.server.jobs.gradient_algorithms import GradientPerturbationSection
+from parley.server.jobs.gradient_perturbation_section import GradientPerturbationSection
 from parley.server.jobs.job_file import load_job
 from parley.server.statements import guarantee_text
 

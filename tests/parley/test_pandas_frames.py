@@ -7,7 +7,7 @@ import parley
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_columns import build_memory_table
 from parley.client.data.schema import Schema
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 pd = pytest.importorskip("pandas", reason="pandas is not installed")
 

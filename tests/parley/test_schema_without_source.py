@@ -7,8 +7,8 @@ from parley.client.data.data_error import DataError
 from parley.run_request import build_run_request
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.party_inspection import format_served_name
-from parley.simulations.data.experiment import load_experiment
+from parley.server.rounds.party_facts import format_served_name
+from parley.simulations.data.experiment_loading import load_experiment
 
 SCHEMA = """
 [columns]

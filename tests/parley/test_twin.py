@@ -16,7 +16,7 @@ from parley.prediction.model_loading import load_model
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import NON_PRIVATE, ModelFileError, open_model
 from parley.simulations.data.bundled_datasets import BUNDLED
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 
 
 def _job(*overrides):

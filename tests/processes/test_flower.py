@@ -1,6 +1,7 @@
 """Flower's own commands carry a deployment's messages: SuperLink, SuperNodes, `flwr run`.
 
-Its short form is `test_app.py::test_a_deployments_parties_run_a_whole_job_in_the_servers_folder`.
+Its short form is in `test_flower_server_app.py`:
+`test_a_deployments_parties_run_a_whole_job_in_the_servers_folder`.
 """
 
 from __future__ import annotations

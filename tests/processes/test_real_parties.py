@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 from parley.client.data.schema import SchemaError
 from parley.deploy import process_engines
 from parley.deploy.process_errors import ProcessError, wait_until
-from parley.deploy.stream import stream_engine
+from parley.deploy.stream import multiprocess_engine
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
@@ -195,12 +195,12 @@ def test_a_party_that_declines_is_done_without_and_pays_nothing(
 
 @pytest.mark.heavy
 def test_a_party_with_anothers_certificate_is_refused_by_name(ground, monkeypatch):
-    certify = stream_engine.certify_party
+    certify = multiprocess_engine.certify_party
 
     def certify_another(asked, party, **more):
         return certify(asked, replace(party, identity=bytes(32)), **more)
 
-    monkeypatch.setattr(stream_engine, "certify_party", certify_another)
+    monkeypatch.setattr(multiprocess_engine, "certify_party", certify_another)
     with pytest.raises(ProcessError, match=r"ended with status 1(.|\n)*for another identity"):
         run_processes(job(), out=ground.run)
 

@@ -17,13 +17,13 @@ from parley.secure_agg.messages import (
     encode,
 )
 from parley.secure_agg.primitives import sign
+from parley.secure_agg.protocol_digests import digest_advertisement
 from parley.secure_agg.protocol_parameters import (
     RunParameters,
     derive_parameters,
     is_before_pairing,
 )
 from parley.secure_agg.round_outcome import pack_mask, unpack_mask
-from parley.secure_agg.signed_statements import digest_advertisement
 from parley.secure_agg.sparse_graph_bounds import bound_security_failure
 
 

@@ -17,7 +17,7 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
-from parley.secure_agg.party_joining import parse_outgoing
+from parley.secure_agg.party_key_setup import parse_outgoing
 from parley.secure_agg.party_state import PartyPhase
 from parley.secure_agg.primitives import derive_kem_public_key, encapsulate
 from parley.secure_agg.round_outcome import pack_mask, unpack_mask

@@ -14,8 +14,8 @@ from parley.secure_agg.messages import SERVER, Advertise, Roster, decode, encode
 from parley.secure_agg.pair_keys import compute_transcript, derive_direction_keys
 from parley.secure_agg.party_state import PartyPhase
 from parley.secure_agg.primitives import AlgorithmMissing, sign
+from parley.secure_agg.protocol_digests import digest_advertisement
 from parley.secure_agg.protocol_parameters import RunParameters
-from parley.secure_agg.signed_statements import digest_advertisement
 from parley.secure_agg.state_encoding import encode_state
 
 ITEM = 1088 + 16

@@ -10,8 +10,8 @@ import pytest
 from parley.secure_agg.mask_expansion import add_masks
 from parley.secure_agg.messages import Reveal, decode
 from parley.secure_agg.primitives import unseal
+from parley.secure_agg.protocol_digests import compute_commitment, encode_binding
 from parley.secure_agg.shamir import combine
-from parley.secure_agg.signed_statements import compute_commitment, encode_binding
 
 BINS = 64
 

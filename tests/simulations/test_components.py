@@ -17,7 +17,7 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets, check_affordable
 from parley.server.planning.job_planner import build_algorithm
 from parley.server.planning.run_stages import compute_spent
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.fault_script import parse_faults
 

@@ -17,7 +17,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.in_process_cohort import BlockCohort
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from quick_runs import StopAfter
 
-from parley.client.models.layers import NetworkError
+from parley.client.models.layer_checks import NetworkError
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job

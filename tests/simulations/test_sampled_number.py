@@ -11,7 +11,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.server.jobs.job_file import load_job
 from parley.server.planning.run_stages import get_rounds_stage
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
 M, K = 6, 2

@@ -14,7 +14,7 @@ from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.statements.data_account_text import format_data_account
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import prepare_parties
 

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from scipy import stats
 
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.ledger import Ledger

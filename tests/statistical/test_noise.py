@@ -20,9 +20,9 @@ from parley.privacy.sampling.discrete_noise import (
     discrete_laplace,
     draw_negative_binomial,
 )
-from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import draw_rounded_gaussian
 
 ACCEPT, REJECT = 1e-3, 1e-12
 SIZES = [20_000, pytest.param(2_000_000, marks=pytest.mark.heavy)]

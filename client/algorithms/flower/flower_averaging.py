@@ -30,7 +30,7 @@ from parley.client.algorithms.flower.app_loading import (
     use_seed,
 )
 from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayoutError
-from parley.client.algorithms.iterative import IterativeAlgorithm
+from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
 from parley.client.algorithms.noisy_sums import NoModel
 from parley.client.contract.model_state import State
 from parley.client.contract.refusals import Declined, Reason, decline_errors

@@ -2,7 +2,7 @@
 
 `FAMILIES` has a row for each. A family defines its own keys of a query, the conditions on its
 outcome column, its initial base, and slopes and curvatures of records
-(`parley.client.models.response_likelihoods`).
+(`parley.client.queries.regression.response_likelihoods`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
-from parley.client.models.response_likelihoods import (
+from parley.client.queries.base import Numbers, QueryError, get_range
+from parley.client.queries.regression.response_likelihoods import (
     Both,
     compute_count_terms,
     compute_hazard_terms,
     compute_logistic_terms,
 )
-from parley.client.queries.base import Numbers, QueryError, get_range
 from parley.client.queries.survival import Survival, check_event, find_events
 from parley.privacy.accounting.threat_model import Neighbouring
 

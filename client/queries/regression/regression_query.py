@@ -5,10 +5,11 @@ from itself, in integer multiples of 2⁻³⁶ (a party's sum is rounded once):
 
     (T·z, α·w·zzᵀ, β·T²·xxᵀ),   z = (c, x),   x = covariates − centre,   T = Σ s_k,
 
-with slopes s_k and curvatures w_k of its family (`parley.client.models.response_likelihoods`).
-Matrices are stored as triangles, with off-diagonal entries times √2. For hazards, s_k and w_k of
-each of K intervals are added. The vector's L2 norm is bounded by public numbers: the ranges, the
-categories and the centres. A vector that is longer or not a number adds nothing.
+with slopes s_k and curvatures w_k of its family
+(`parley.client.queries.regression.response_likelihoods`). Matrices are stored as triangles, with
+off-diagonal entries times √2. For hazards, s_k and w_k of each of K intervals are added. The
+vector's L2 norm is bounded by public numbers: the ranges, the categories and the centres. A vector
+that is longer or not a number adds nothing.
 
 `parley.analytics.adaptive_queries` asks `STEPS` of them, each at the point found by the earlier
 ones. The last one's answer is one Newton step beyond its start (docs/regression.md).
@@ -46,7 +47,7 @@ from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.newton_regression import NewtonSearch, NewtonStep, SearchPoint
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.integer_rows import FINE, keep_surely_within, sum_rows
+from parley.privacy.sensitivity.exact_row_arithmetic import FINE, keep_surely_within, sum_rows
 from parley.privacy.special_functions import ndtr
 
 SHARES = (5, 10, 20, 65)

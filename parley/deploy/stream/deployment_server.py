@@ -16,7 +16,7 @@ from parley.client.data.schema import Schema
 from parley.deploy.deployment_folders import ServerHome
 from parley.deploy.event_log import LogEvent, Notifier
 from parley.deploy.folder_lock import hold_folder
-from parley.deploy.public_test import evaluate_public_test, load_test_set
+from parley.deploy.public_test_set import evaluate_public_test, load_test_set
 from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
 from parley.deploy.stream.metrics_server import MetricsServer, Monitor
 from parley.deploy.stream.operator_service import OperatorService

@@ -22,8 +22,8 @@ import grpc
 from parley.client.contract.roster import load_deployment
 from parley.client.contract.strict_decoding import parse_strict_json
 from parley.client.data.schema import load_schema
+from parley.deploy.certificate_checks import check_client_pair
 from parley.deploy.deployment_folders import check_server
-from parley.deploy.pki import check_client_pair
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import (
     follow,

@@ -10,8 +10,8 @@ from parley.client.algorithms.score_edges import choose_edges
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.huber_svm import HuberSVM
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness

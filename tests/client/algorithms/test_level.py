@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
-from parley.client.features.binned_columns import LinearSplines
+from parley.client.features.bins_and_splines import LinearSplines
 from parley.client.models.row_quantization import prepare_rows
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation

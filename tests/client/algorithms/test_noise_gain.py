@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.iterative import HasNoiseGain
+from parley.client.algorithms.iterative_algorithm import HasNoiseGain
 from parley.client.algorithms.noise_gain import compute_noise_gain
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.privacy.accounting.threat_model import Neighbouring
 

@@ -197,7 +197,7 @@ def test_an_update_is_no_longer_than_its_clip_norm_however_few_or_many_records_i
 
 
 def test_both_accounts_are_there_and_the_job_says_which_is_charged():
-    from parley.server.records.guarantees import build_accounts
+    from parley.server.records.guarantee_costs import build_accounts
 
     for presence, rate, other in (
         ("hidden", 0.25, "attendance-known"),
@@ -235,7 +235,7 @@ def gaussian_delta(epsilon, *, mu):
 @pytest.mark.parametrize(("kind", "together"), [("fedavg", 4), ("distributed-dp-sgd", 1)])
 def test_a_record_is_charged_for_the_rounds_that_its_party_is_in_by_one_coin_each(kind, together):
     """A block of local steps has one coin; of steps that are sums each has its own."""
-    from parley.server.records.guarantees import build_accounts
+    from parley.server.records.guarantee_costs import build_accounts
 
     steps = ("dp-sgd.local-steps=4", "privacy.unit=record")
     job = (f"algorithm.kind={kind}", *steps)

@@ -7,8 +7,8 @@ from parley.client.algorithms.base import PublicFacts
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.integer_gradients import MAX_RECORDS
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.row_quantization import prepare_rows
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness

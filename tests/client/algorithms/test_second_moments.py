@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from parley.client.algorithms.row_projection import check_components, project_rows
+from parley.client.algorithms.pca_projection import check_components, project_rows
 from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.row_quantization import prepare_rows

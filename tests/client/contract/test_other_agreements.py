@@ -9,7 +9,7 @@ from safetensors.numpy import save
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.party_messages import decode_frame, encode_frame
 from parley.client.party.owner_policy import OwnerPolicy
-from parley.client.party.policy_text import format_policy
+from parley.client.party.policy_writing import format_policy
 from parley.client.party.unmasking_log import _HEAD_MARK
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger

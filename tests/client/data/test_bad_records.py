@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from tables import GOOD, HEADER, SCHEMA, columns, write
 
-from parley.client.data.array_files import read_arrays
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import compute_memory_limit
+from parley.client.data.npz_arrays import read_arrays
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 
 def test_errors_in_a_sample_name_the_line_of_the_file(tmp_path):

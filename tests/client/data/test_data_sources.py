@@ -8,7 +8,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.memory_columns import build_memory_table, to_columns
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 SCHEMA = Schema.from_toml("""
 [columns]

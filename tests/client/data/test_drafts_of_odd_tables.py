@@ -14,7 +14,7 @@ from parley.client.data.raw_table import RawTable
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 RECORDS = 600
 RNG = np.random.default_rng(46)

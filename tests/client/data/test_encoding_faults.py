@@ -2,13 +2,13 @@
 
 import pytest
 
-from parley.client.data.csv_guess import find_encoding_remedy, guess_encoding
+from parley.client.data.csv_detection import find_encoding_remedy, guess_encoding
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 SCHEMA = """
 [file]

@@ -21,8 +21,8 @@ import polars as pl
 import pytest
 from forged_parquet import packed, packed_zeros, page, plain_text, write_parquet
 
-from parley.client.data.binary_files import BATCH_ROWS
 from parley.client.data.parquet_sizes import measure_row_groups
+from parley.client.data.parquet_table_format import BATCH_ROWS
 
 _READ = """
 import os, resource, sys
@@ -30,7 +30,7 @@ import numpy, polars, sqlite3
 from parley.client.data.schema import Schema
 from parley.client.data.record_reading import read_records
 from parley.client.data.data_sources import SqlQuery
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.client.data.data_error import DataError
 from pathlib import Path
 

@@ -13,7 +13,7 @@ from parley.client.data.data_error import DataError
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_check import check_file
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 HOSTILE = (
     *("count", "len", "index", "literal", "value", "prediction", "row_nr", "field_0", "COUNT"),

@@ -10,7 +10,7 @@ from parley.client.data.class_labels import to_classes
 from parley.client.data.record_codes import build_coded_columns
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.features.binned_columns import RecordCodes
+from parley.client.features.bins_and_splines import RecordCodes
 from parley.server.synthetic.synthetic_rows import decode_tables, write_table
 
 SCHEMA = """

@@ -23,7 +23,7 @@ from parley.client.data.raw_party_block import PersonIds, limit_person_records, 
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.client.data.sql_source import read_sql_tables
 from parley.privacy.ledger.ledger import Ledger
 

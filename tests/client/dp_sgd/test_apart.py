@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from parley.client.dp_sgd import batch_invariance
-from parley.client.dp_sgd.batch_invariance import find_layout, find_period
+from parley.client.dp_sgd import invariant_pass_layout
+from parley.client.dp_sgd.invariant_pass_layout import find_layout, find_period
 from parley.client.dp_sgd.poisson_batches import PassLayout, check_records, choose_widths
+from parley.client.dp_sgd.torch_batch_sums import compute_record_classes
 from parley.client.dp_sgd.torch_clipping import compute_record_gradients
-from parley.client.dp_sgd.torch_gradients import compute_record_classes
 from parley.client.models.networks import Network
 
 
@@ -51,7 +51,7 @@ def test_a_network_that_mixes_records_has_passes_of_one_row(monkeypatch) -> None
     def mixed(network, x, y, **given):
         return own(network, x + 1e-9 * x.sum(), y, **given)
 
-    monkeypatch.setattr(batch_invariance, "compute_record_gradients", mixed)
+    monkeypatch.setattr(invariant_pass_layout, "compute_record_gradients", mixed)
     assert find_layout(network, (64, 80, 96)) == PassLayout(width=1, period=1)
 
 

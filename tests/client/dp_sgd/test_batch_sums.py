@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parley.client.dp_sgd import torch_gradients
-from parley.client.dp_sgd.batch_limits import compute_padded_width
+from parley.client.dp_sgd import torch_batch_sums
 from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
+from parley.client.dp_sgd.poisson_batch_bound import compute_padded_width
 from parley.client.dp_sgd.poisson_batches import draw_party_batches
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.networks import Network
@@ -125,9 +125,9 @@ def test_a_partys_batches_are_its_own_records_each_at_the_rate():
 def test_a_padded_batch_is_as_wide_whatever_was_drawn_and_a_larger_one_is_not_cut(monkeypatch):
     network, rows, labels = world()
     seen = []
-    whole = torch_gradients.compute_clipped_sum
+    whole = torch_batch_sums.compute_clipped_sum
     monkeypatch.setattr(
-        torch_gradients,
+        torch_batch_sums,
         "compute_clipped_sum",
         lambda *a, **k: seen.append(len(a[1])) or whole(*a, **k),
     )

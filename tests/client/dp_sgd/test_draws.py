@@ -9,7 +9,7 @@ from torch import nn
 
 from parley.client.dp_sgd.batch_sums import compute_party_sum, draw_normals
 from parley.client.dp_sgd.torch_clipping import choose_way, compute_clipped_sum
-from parley.client.models.layers import NetworkError
+from parley.client.models.layer_checks import NetworkError
 from parley.client.models.networks import Network
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from parley.client.dp_sgd.torch_clipping import compute_clipped_sum
 from parley.client.models.contribution_clipping import build_ball
-from parley.client.models.layers import NetworkError, check_layers
+from parley.client.models.layer_checks import NetworkError, check_layers
 from parley.client.models.networks import Network
 
 CLIP = 0.3

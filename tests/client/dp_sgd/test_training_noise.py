@@ -16,8 +16,8 @@ from parley.client.dp_sgd.poisson_batches import draw_poisson_batch
 from parley.client.dp_sgd.training_data import PartyData, TrainingParties
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.record_losses import cross_entropy
-from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import draw_rounded_gaussian
 
 
 def test_noise_has_its_standard_deviation_on_the_sum() -> None:

@@ -9,7 +9,7 @@ import torch
 from record_loop import loop_sums
 from torch import nn
 
-from parley.client.dp_sgd.layer_recognition import find_exact_layers
+from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
 from parley.client.dp_sgd.torch_clipping import (
     GradientMethodError,
     check_way,

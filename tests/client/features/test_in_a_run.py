@@ -15,7 +15,7 @@ import parley
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import load_policy
-from parley.client.party.policy_text import format_policy
+from parley.client.party.policy_writing import format_policy
 from parley.client.party.run_validation import build_feature_map
 from parley.prediction.model_loading import load_model
 from parley.server.jobs.job_file import load_job
@@ -115,7 +115,7 @@ def test_parties_learn_on_features_of_their_own_files_and_the_model_predicts_raw
     held = load_dataset(dataset, folders[0], label="softmax", intercept=True, features=features)
     assert np.array_equal(model.encode_rows({"image": pictures}), held.rows)
     assert set(model.predict({"image": pictures})) <= {0, 1, 2}
-    with pytest.raises(parley.client.data.records.DataError, match="shape"):
+    with pytest.raises(parley.client.data.training_records.DataError, match="shape"):
         model.predict({"image": pictures[:, :7]})
 
 

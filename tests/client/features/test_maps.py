@@ -9,9 +9,9 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from parley.client.data.records import encode_features
+from parley.client.data.memory_table_format import build_table
 from parley.client.data.schema import Schema
-from parley.client.data.table_building import build_table
+from parley.client.data.training_records import encode_features
 from parley.client.features.feature_cache import load_or_compute
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.map_building import build_map

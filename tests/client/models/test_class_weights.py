@@ -14,9 +14,9 @@ from parley.client.dp_sgd.torch_clipping import compute_clipped_sum, compute_pla
 from parley.client.models.class_weights import ClassWeightedLoss
 from parley.client.models.huber_svm import HuberSVM
 from parley.client.models.integer_gradients import compute_gradients
-from parley.client.models.layers import NetworkError
-from parley.client.models.linear_losses import LogisticLoss
+from parley.client.models.layer_checks import NetworkError
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.networks import Network
 from parley.client.models.record_losses import RecordLosses
 from parley.client.models.row_quantization import prepare_rows

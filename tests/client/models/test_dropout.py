@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from torch import nn
 
-from parley.client.models.layers import turn_off_dropout
+from parley.client.models.layer_checks import turn_off_dropout
 from parley.client.models.networks import Network
 
 TRANSFORMER = """

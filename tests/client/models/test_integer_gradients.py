@@ -17,13 +17,13 @@ from plain_gradients import plain_gradients
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.class_weights import ClassWeightedLoss
 from parley.client.models.integer_gradients import SlopeGrid, compute_gradients
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.loss_table import build_tabled_loss
-from parley.client.models.own_losses import TabledResidualLoss, TabledSignLoss
+from parley.client.models.logistic_loss import LogisticLoss
+from parley.client.models.loss_tabulation import build_tabled_loss
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss
+from parley.client.models.tabulated_losses import TabledResidualLoss, TabledSignLoss
 
 TABLED = {
     "own": build_tabled_loss(

@@ -7,8 +7,8 @@ from linear_blocks import KINDS, make_block, theta_for
 
 from parley.client.models.exact_math import exp, sum_in_order
 from parley.client.models.huber_svm import HuberSVM
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss

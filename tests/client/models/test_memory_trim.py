@@ -10,7 +10,7 @@ import pytest
 # In its own process: what this one imported before is not this test's.
 PARTY = """
 import sys
-import parley.deploy.stream.party_client, parley.deploy.stream.server_process
+import parley.deploy.stream.party_client, parley.deploy.stream.single_run_server
 print(sorted({"torch", "opacus", "dp_accounting", "sqlalchemy"} & set(sys.modules)))
 """
 TORCH = """

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from parley.client.contract.party_messages import MessageFrame
+from parley.client.party.last_use_times import LastUses, Uptime
 from parley.client.party.party_folder import PartyFolder
-from parley.client.party.write_times import LastUses, Uptime
 from parley.deploy.stream.run_queue import RunQueue
 from parley.privacy.ledger import owner_actions
 from parley.privacy.ledger.ledger import Ledger

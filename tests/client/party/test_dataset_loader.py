@@ -8,15 +8,15 @@ import pytest
 
 from parley.client.contract.refusals import Declined
 from parley.client.models.huber_svm import HuberSVM
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.networks import Network
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.dataset_loader import load_dataset
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 
 SCHEMA = """
 [columns]

@@ -8,7 +8,7 @@ from parley.client.party.owner_policy import (
     load_policy,
     parse_policy,
 )
-from parley.client.party.policy_text import format_policy
+from parley.client.party.policy_writing import format_policy
 
 GIVEN = {
     "min-survivors": 3,

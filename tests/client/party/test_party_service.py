@@ -11,8 +11,8 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.party_messages import decode_frame, encode_frame
 from parley.client.party import release_charge
 from parley.client.party.party_folder import PartyFolder
+from parley.client.party.party_responses import ReleaseResponse
 from parley.client.party.party_session import PartySession
-from parley.client.party.permitted_output import ReleaseResponse
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.messages import Survivors, decode, encode
@@ -120,7 +120,7 @@ def test_a_budget_that_another_job_took_since_declines_round_two(tmp_path, wired
     world = wired.World(tmp_path)
     world.consent({}, party=1, epsilon=for_rounds(world, 1.5), **{"epsilon-per-job": 50.0})
     monkeypatch.setattr(
-        "parley.client.party.job_limits.check_remaining_budget", lambda *_, **__: None
+        "parley.client.party.budget_checks.check_remaining_budget", lambda *_, **__: None
     )
     world.join()
     assert {a.head["status"] for a in world.vectors(1, 1).values()} == {"ok"}

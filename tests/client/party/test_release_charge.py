@@ -7,7 +7,7 @@ import pytest
 from agreements import NETWORK
 
 from parley.client.contract.refusals import Declined
-from parley.client.party import job_limits, release_charge
+from parley.client.party import budget_checks, release_charge
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
@@ -54,12 +54,12 @@ def test_every_unit_of_a_job_is_composed_with_what_the_job_spent_of_it(tmp_path,
     data = {"party-epsilon": 50.0, "party-delta": 1e-5, "party-epsilon-per-job": 3.0}
     world = wired.World(tmp_path, overrides=BOTH, **data)
     dataset, plan = world.services[0]._policy.get_dataset("ward"), world.plan
-    job_limits.check_job(dataset, plan, releases=3, spent={})
+    budget_checks.check_job(dataset, plan, releases=3, spent={})
     spent = {unit: Composition().add(plan.compute_event(unit), 1) for unit in plan.units}
-    job_limits.check_job(dataset, plan, releases=2, spent=spent)
+    budget_checks.check_job(dataset, plan, releases=2, spent=spent)
     spent[Unit.PARTY] = spent[Unit.PARTY].add(plan.compute_event(Unit.PARTY), 1)
     with pytest.raises(Declined, match=r"at most ε = 3 of one job \(unit party\), got 3\.\d"):
-        job_limits.check_job(dataset, plan, releases=2, spent=spent)
+        budget_checks.check_job(dataset, plan, releases=2, spent=spent)
 
 
 def test_a_party_makes_no_releases_without_end_however_little_each_costs(tmp_path, wired):

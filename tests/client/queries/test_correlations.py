@@ -12,8 +12,8 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.correlations import CorrelationsQuery, Formula
 from parley.privacy.accounting.threat_model import Neighbouring
+from parley.privacy.estimation.moment_regression import NoisySecondMoments
 from parley.privacy.estimation.noise_intervals import CellNoise
-from parley.privacy.estimation.second_moments import NoisySecondMoments
 
 SCHEMA = Schema.from_toml(
     """

@@ -12,8 +12,8 @@ from plain_gradients import plain_gradients
 from parley.client.algorithms.output_perturbation import MIN_LAMBDA, MIN_TOLERANCE, MIN_WIDTH
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.huber_svm import HuberSVM
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from parley.client.models.class_weights import ClassWeightedLoss
 from parley.client.models.huber_svm import HuberSVM
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.own_losses import NODES, REACH, TabledSignLoss
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.softmax_loss import SoftmaxLoss
+from parley.client.models.tabulated_losses import NODES, REACH, TabledSignLoss
 from parley.client.solvers.optimum_certificate import (
     bound_gradient_norms,
     combine_integers,

@@ -16,13 +16,13 @@ from parley.client.queries.count_queries import Count
 from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.query_batch import Counting
 from parley.deploy.party_check import check_items
+from parley.privacy.accounting.attack_power import compute_gaussian_power
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.accounting.tradeoff import compute_gaussian_power
 from parley.privacy.accounting.tradeoff_bounds import compute_power
 from parley.privacy.calibration.inverse_curves import compute_cks20_rho
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.connected_parties import QueryParties
+from parley.server.rounds.remote_parties import QueryParties
 from parley.simulations.engine.party_folders import party_folders
 
 PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'

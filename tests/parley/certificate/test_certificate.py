@@ -27,7 +27,7 @@ from parley.presentation.html_renderer import render_html
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.job_file import load_job
-from parley.server.statements.attacker_text import format_percent
+from parley.server.statements.attack_rate_text import format_percent
 from parley.server.statements.number_format import format_epsilon
 from parley.simulations.engine.fast_engine import simulate
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import parley
-from parley.client.models.layers import NetworkError
+from parley.client.models.layer_checks import NetworkError
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError

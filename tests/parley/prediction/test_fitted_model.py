@@ -15,7 +15,7 @@ import parley
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.data.schema_check import check_file
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.commands.predict import predict_file, show
 from parley.commands.sample import sample_table
 from parley.prediction.model_loading import load_model

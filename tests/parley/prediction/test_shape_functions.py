@@ -9,8 +9,8 @@ import pytest
 from commands import invoked
 
 import parley
-from parley.client.data.records import encode_features
-from parley.client.data.table_building import build_table
+from parley.client.data.memory_table_format import build_table
+from parley.client.data.training_records import encode_features
 from parley.prediction.model_loading import load_model
 from parley.prediction.shape_functions import compute_shapes
 

@@ -9,7 +9,7 @@ import pytest
 from pages import Page, interrupted, make_run, read
 
 import parley
-from parley.presentation.disclosure import (
+from parley.presentation.disclosure_tables import (
     build_disclosure_table,
     build_party_table,
     build_range_table,
@@ -109,7 +109,7 @@ def test_epsilon_is_rounded_up_never_down(tmp_path):
 
 
 def test_a_map_of_labels_and_quantiles_are_drawn_as_they_are_told(tmp_path):
-    from parley.simulations.data.heterogeneity_figures import compute_label_distribution
+    from parley.simulations.metrics.heterogeneity_figures import compute_label_distribution
 
     rng = np.random.default_rng(0)
     for parties, title, mark in (

@@ -15,9 +15,13 @@ from parley.cli import app
 from parley.client.contract.assumptions import BATCH_INVARIANCE
 from parley.presentation.page_registry import write_page
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.experiment import build_experiment, load_experiment, prepare_data
+from parley.simulations.data.experiment_loading import (
+    build_experiment,
+    load_experiment,
+    prepare_data,
+)
+from parley.simulations.data.memory_mapped_rows import load_prepared, save_prepared
 from parley.simulations.data.prepared_data import compute_data_key
-from parley.simulations.data.prepared_files import load_prepared, save_prepared
 from parley.simulations.engine.fast_engine import simulate
 from parley.sweeps import cell_worker, sweep_runner
 from parley.sweeps.comparison_page import compare_runs, list_run_names
@@ -156,7 +160,7 @@ def test_cells_runs_and_sweeps_that_name_a_folder_prepare_once(tmp_path, monkeyp
         return prepare_data(job)
 
     monkeypatch.setattr(sweep_runner, "prepare_data", preparing)
-    monkeypatch.setattr("parley.simulations.data.experiment.prepare_data", preparing)
+    monkeypatch.setattr("parley.simulations.data.experiment_loading.prepare_data", preparing)
     kept = tmp_path / "kept"
     sweep = build_sweep(
         {**BASE, "run": {"prepared": str(kept)}, "sweep": {"grid": {"privacy.epsilon": [1, 2]}}},

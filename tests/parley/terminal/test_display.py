@@ -29,7 +29,7 @@ from parley.terminal.deployment_status import DeploymentStatus, RunStatus, watch
 from parley.terminal.document_output import print_document
 from parley.terminal.ledger_terminal import LedgerContent, print_ledger, read_ledger
 from parley.terminal.result_output import print_result
-from parley.terminal.terminal_screen import build_plain_table
+from parley.terminal.rich_output import build_plain_table
 
 GAUSSIAN = {
     **{"mechanism": "gradient-perturbation", "neighbouring": "replace-one", "norm": "L2"},

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 
 from parley import command_table
-from parley.notebook_display import NotebookDisplay
+from parley.notebook_progress import NotebookDisplay
 from parley.run_api import run
 from parley.server.jobs.job_file import load_job
 from parley.terminal.heartbeat import Heartbeat, say_working

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.privacy.accounting.clipped_count_noise import (
+from parley.privacy.accounting.clipped_fraction_noise import (
     compute_count_deviation,
     compute_gradient_multiplier,
 )
 from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
-from parley.privacy.sampling.gaussian import compute_rounded_distance
+from parley.privacy.sampling.rounded_gaussian import compute_rounded_distance
 
 SIGMA = st.floats(0.01, 1e4)
 SHARE = st.floats(1e-9, 1 - 1e-9)

@@ -8,8 +8,8 @@ import pytest
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.mechanisms.laplace import Laplace
 from parley.privacy.sampling.discrete_noise import discrete_laplace
-from parley.privacy.sampling.gaussian import draw_rounded_gaussian
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import draw_rounded_gaussian
 
 
 def test_variances_of_the_discrete_laplace_are_the_known_ones():

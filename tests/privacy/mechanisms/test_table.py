@@ -20,8 +20,8 @@ from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.laplace import L2Laplace, LaplaceAsPrinted, LaplaceL1
 from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
-from parley.privacy.sampling.gaussian import DISTANCE_PER_COORDINATE
 from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import DISTANCE_PER_COORDINATE
 
 # m=100 parties of n=500 records, λ=.01, G=1, ε=.5
 SENSITIVITY = 2 / (100 * 500 * 0.01)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from parley.privacy.sampling import gamma, gaussian
+from parley.privacy.sampling import gamma, rounded_gaussian
 from parley.privacy.sampling.gamma import GammaDraws, HalfGammaDraws
 from parley.privacy.sampling.l2_laplace import add_rounded_mixtures
 from parley.privacy.sampling.random_stream import NoiseStream
@@ -74,7 +74,7 @@ def test_a_vector_is_rounded_as_exact_arithmetic_says(scale, jitter, monkeypatch
         return values
 
     by_floats = vectors()
-    for each in (gamma, gaussian):
+    for each in (gamma, rounded_gaussian):
         monkeypatch.setattr(each, "FLOAT_ERROR", 1e12)
     assert np.array_equal(by_floats, vectors())
 

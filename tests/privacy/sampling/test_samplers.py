@@ -7,13 +7,15 @@ import pytest
 from mpmath import mp, mpf
 from scipy.special import ndtri
 
-from parley.privacy.sampling import gaussian, inversion
+from parley.privacy.sampling import inversion, rounded_gaussian
 from parley.privacy.sampling.discrete_noise import (
     discrete_gaussian,
     discrete_laplace,
     draw_negative_binomial,
 )
-from parley.privacy.sampling.gaussian import (
+from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
+from parley.privacy.sampling.random_stream import NoiseStream
+from parley.privacy.sampling.rounded_gaussian import (
     LARGEST_QUICK,
     QUICK_ERROR,
     add_rounded_gaussian,
@@ -22,8 +24,6 @@ from parley.privacy.sampling.gaussian import (
     compute_rounded_distance,
     draw_rounded_gaussian,
 )
-from parley.privacy.sampling.l2_laplace import draw_rounded_l2_laplace
-from parley.privacy.sampling.random_stream import NoiseStream
 
 SCALAR = [draw_rounded_gaussian, discrete_laplace, discrete_gaussian]
 SCALES = [2.0**-20, 1e-3, 0.3, 1.0, 7.5, 1e3, 2.0**30, 2.0**40]
@@ -103,7 +103,7 @@ def test_of_rows_together_each_draws_further_words_from_its_stream(
     settle_everything()
     monkeypatch.setattr(inversion, "Uniform", Further)
     monkeypatch.setattr(
-        gaussian, "round_to_nearest", lambda values, _: (values, np.arange(len(values)))
+        rounded_gaussian, "round_to_nearest", lambda values, _: (values, np.arange(len(values)))
     )
     _check_rows(5, 7, 30.0)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
-from parley.privacy.sensitivity.integer_rows import (
+from parley.privacy.sensitivity.exact_row_arithmetic import (
     EXACT,
     FINE,
     compute_squares,

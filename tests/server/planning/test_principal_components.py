@@ -14,7 +14,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.planning.components_release import compute_components
+from parley.server.planning.principal_components import compute_components
 from parley.server.records.run_folder import RunFolder
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import (

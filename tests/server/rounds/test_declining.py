@@ -11,7 +11,7 @@ from parley.client.party.owner_policy import load_policy
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder
-from parley.server.rounds.party_inspection import format_served_name
+from parley.server.rounds.party_facts import format_served_name
 from parley.server.rounds.run_coordinator import coordinate
 
 

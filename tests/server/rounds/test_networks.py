@@ -7,10 +7,10 @@ from scenes import FEDAVG, Scene, counts
 
 from parley.client.party.owner_policy import load_policy
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.server.rounds.party_inspection import format_served_name
+from parley.server.rounds.party_facts import format_served_name
 from parley.simulations.engine.fast_engine import simulate
 
 

@@ -12,7 +12,7 @@ from parley.client.algorithms.objective_perturbation import ObjectivePerturbatio
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.client.queries import query_batch
 from parley.client.queries.correlations import CorrelationsQuery
 from parley.client.queries.count_queries import Count
@@ -26,9 +26,9 @@ from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitiv
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit.audit_target import build_query_target, build_target
 from parley.simulations.audit.canary_pool import build_column_pool
-from parley.simulations.audit.measure import Effort, audit, audit_guarantee
+from parley.simulations.audit.guarantee_audit import Effort, audit, audit_guarantee
 from parley.simulations.audit.neighbouring_worlds import build_neighbours
-from parley.simulations.audit.observed_worlds import build_hypotheses, compute_reach
+from parley.simulations.audit.trial_observations import build_hypotheses, compute_reach
 from parley.simulations.audit.world_batch import WorldRandomness, simulate_releases
 from parley.simulations.engine.streamed_sum import SumRequest, sum_parties
 

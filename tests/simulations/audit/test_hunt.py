@@ -25,9 +25,9 @@ from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
+from parley.simulations.audit.audit_job_shrinking import AuditError
 from parley.simulations.audit.audit_target import build_query_target
-from parley.simulations.audit.audit_trials import AuditError
-from parley.simulations.audit.measure import (
+from parley.simulations.audit.guarantee_audit import (
     Effort,
     audit,
     audit_guarantee,

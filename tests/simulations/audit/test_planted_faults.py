@@ -16,8 +16,13 @@ from parley.privacy.mechanisms.noise_shares import Shares
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.secure_agg.encoding import EncodingError
 from parley.server.jobs.job_file import load_job
-from parley.simulations.audit import measure
-from parley.simulations.audit.measure import Effort, audit, audit_guarantee, list_job_targets
+from parley.simulations.audit import guarantee_audit
+from parley.simulations.audit.guarantee_audit import (
+    Effort,
+    audit,
+    audit_guarantee,
+    list_job_targets,
+)
 
 GRADIENT = (
     "privacy.noise-point=server",
@@ -179,7 +184,7 @@ def test_written_gradients_that_nobody_clips_are_refuted(monkeypatch):
 def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
     noise_times(monkeypatch, 1 / 5)
     looked, counted = [], []
-    own, find = measure.run_worlds, measure.METHODS["mu"].find_bound
+    own, find = guarantee_audit.run_worlds, guarantee_audit.METHODS["mu"].find_bound
 
     def watched(*rest, **more):
         looked.append((*more["source"].names[-2:], more["count"]))
@@ -189,8 +194,10 @@ def test_the_second_look_has_fresh_trials_and_the_same_event(monkeypatch):
         counted.append(seen.event)
         return find(seen)
 
-    monkeypatch.setattr(measure, "run_worlds", watched)
-    monkeypatch.setitem(measure.METHODS, "mu", replace(measure.METHODS["mu"], find_bound=noted))
+    monkeypatch.setattr(guarantee_audit, "run_worlds", watched)
+    monkeypatch.setitem(
+        guarantee_audit.METHODS, "mu", replace(guarantee_audit.METHODS["mu"], find_bound=noted)
+    )
     assert verdict(GRADIENT, trials=300, method="mu") == "refuted"
     assert looked == [
         ("pilot", "in", 150), ("pilot", "out", 150), ("count", "in", 150), ("count", "out", 150),

@@ -8,12 +8,12 @@ from commands import invoked
 
 from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.server.jobs.job_file import load_job
+from parley.simulations.audit.audit_job_shrinking import AuditError
 from parley.simulations.audit.audit_target import build_unchanged_target
-from parley.simulations.audit.audit_trials import AuditError
-from parley.simulations.audit.measure import Effort, audit_released
+from parley.simulations.audit.guarantee_audit import Effort, audit_released
 from parley.simulations.audit.model_attacks import TRAININGS
 from parley.simulations.audit.world_batch import WorldRandomness, train_models
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
 JOB = ("data.source=synthetic", "data.records=60", "parties.count=2", "privacy.noise-point=server")

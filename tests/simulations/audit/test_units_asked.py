@@ -13,9 +13,9 @@ from parley.client.queries.count_queries import Count
 from parley.client.queries.query_batch import Counting
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
 from parley.server.planning.query_planner import NOISE_REPLACEMENTS
+from parley.simulations.audit.audit_job_shrinking import AuditError
 from parley.simulations.audit.audit_target import build_query_target
-from parley.simulations.audit.audit_trials import AuditError
-from parley.simulations.audit.measure import Effort, audit_guarantee, list_views
+from parley.simulations.audit.guarantee_audit import Effort, audit_guarantee, list_views
 from parley.simulations.audit.neighbouring_worlds import build_neighbours
 
 ASKED = (Count(by=("ward",)),)

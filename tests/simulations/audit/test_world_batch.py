@@ -8,16 +8,20 @@ import pytest
 from parley.client.algorithms.party_sampling import EVERYONE
 from parley.client.algorithms.registry import needs_sum
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
 from parley.simulations.audit.attack_scores import score_releases
+from parley.simulations.audit.audit_job_shrinking import AuditError
 from parley.simulations.audit.audit_target import build_target
-from parley.simulations.audit.audit_trials import AuditError
 from parley.simulations.audit.canary_pool import repeat_world
 from parley.simulations.audit.neighbouring_worlds import ATTACKS, build_neighbours
-from parley.simulations.audit.observed_worlds import build_hypotheses, compute_reach, has_bare_noise
+from parley.simulations.audit.trial_observations import (
+    build_hypotheses,
+    compute_reach,
+    has_bare_noise,
+)
 from parley.simulations.audit.world_batch import (
     IdenticalParties,
     WorldRandomness,

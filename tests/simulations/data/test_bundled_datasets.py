@@ -12,7 +12,7 @@ from parley.client.features.row_preparation import build_prepared_rows
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data import simulated_experiment
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
-from parley.simulations.data.experiment import prepare_data
+from parley.simulations.data.experiment_loading import prepare_data
 from parley.simulations.data.record_reading import load_bundled
 
 

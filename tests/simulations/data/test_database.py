@@ -12,7 +12,7 @@ from parley.safe_io.toml_reading import parse_toml
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.machine_references import check_submission
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.experiment import load_experiment, prepare_data
+from parley.simulations.data.experiment_loading import load_experiment, prepare_data
 from parley.simulations.data.row_cache import cache_data
 from parley.simulations.engine.fast_engine import simulate
 

@@ -13,7 +13,7 @@ from parley.privacy.ledger.hash_chain import encode_canonical_json
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.machine_references import check_submission
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data.experiment import prepare_data
+from parley.simulations.data.experiment_loading import prepare_data
 from parley.simulations.data.prepared_data import compute_data_key
 from parley.sweeps.sweep_cells import build_sweep
 

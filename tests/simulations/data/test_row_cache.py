@@ -13,8 +13,8 @@ import pytest
 from parley.planning.plan_job import plan
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
-from parley.simulations.data import experiment, row_cache
-from parley.simulations.data.experiment import (
+from parley.simulations.data import experiment_loading, row_cache
+from parley.simulations.data.experiment_loading import (
     load_cached_data,
     load_experiment,
     prepare_data,
@@ -67,7 +67,8 @@ def test_records_beyond_the_memory_they_may_take_are_read_from_a_file_to_the_sam
     told = json.loads((whole.folder / "summary.json").read_text())
     assert told["peak_mib"] > told["data_mib"] == 4800 * 82 * 8 / 2**20
     # What is kept is not prepared again, by a run that names the folder; other bytes are others.
-    monkeypatch.setattr(experiment, "prepare_data", lambda *_: pytest.fail("prepared again"))
+    again = "prepared again"
+    monkeypatch.setattr(experiment_loading, "prepare_data", lambda *_: pytest.fail(again))
     again = job_of(f"run.prepared={tmp_path / 'runs' / 'prepared'}")
     assert np.array_equal(
         load_experiment(again).block.features, load_experiment(small).block.features
@@ -82,7 +83,7 @@ import os, sys, time
 from pathlib import Path
 import numpy as np
 from parley.server.jobs.job_file import load_job, render_job
-from parley.simulations.data.experiment import prepare_data
+from parley.simulations.data.experiment_loading import prepare_data
 from parley.simulations.data.row_cache import cache_rows_at, get_cache_path
 
 job, own, other = load_job(Path(sys.argv[1])), *map(Path, sys.argv[2:])

@@ -7,14 +7,14 @@ from parley.client.data import sparse_rows
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.sparse_rows import SparseRows
 from parley.client.models.integer_gradients import compute_gradients
-from parley.client.models.linear_losses import LogisticLoss
 from parley.client.models.linear_models import LinearModel
+from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.solvers import pooled_newton
 from parley.client.solvers.local_optima import solve_local_optima
 from parley.client.solvers.pooled_optimum import solve_pooled_optimum
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 
 SCHEMA = """
@@ -76,7 +76,7 @@ def test_a_seeded_run_is_the_same_with_sparse_rows(tmp_path, monkeypatch, settin
     dense, kind = run(tmp_path, *settings)
     assert kind is np.ndarray
     monkeypatch.setattr(sparse_rows, "MIN_DENSE_ENTRIES", 1)
-    monkeypatch.setattr("parley.simulations.data.experiment._MANY_ROWS", 1)
+    monkeypatch.setattr("parley.simulations.data.experiment_loading._MANY_ROWS", 1)
     sparse, kind = run(tmp_path, *settings)
     assert kind is SparseRows
     assert sparse.theta.tobytes() == dense.theta.tobytes()

@@ -17,7 +17,7 @@ from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, 
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_reader import read_summary
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.in_process_cohort import BlockCohort
 
@@ -152,7 +152,7 @@ def test_of_many_parties_a_random_few_are_checked_and_the_run_says_how_many(tmp_
 
 
 def test_a_masked_sum_that_differs_stops_the_run(tmp_path, monkeypatch):
-    from parley.secure_agg.in_process import MaskedSum
+    from parley.secure_agg.masked_sum import MaskedSum
     from parley.simulations.engine.in_process_cohort import MaskedCheckFailed
 
     real = MaskedSum.sum

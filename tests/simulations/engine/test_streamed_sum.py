@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.record_chunks import compute_chunk_ranges
+from parley.client.data.parallel_chunks import compute_chunk_ranges
 from parley.client.party.party_session import PartySession
-from parley.client.party.plan_policy import RefusalRules
+from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.job_file import load_job
 from parley.server.planning.run_stages import get_rounds_stage
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.streamed_sum import SumRequest, list_pieces, sum_parties
 
 SIZES = ("data.partition=sizes", "data.sizes=[31, 30, 47, 30, 33]")
@@ -66,7 +66,7 @@ def asked(request):
 def rows_of_one_party():
     """Contributions are encoded and added up a party at a time, on every core."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("parley.client.data.record_chunks._ROWS_BYTES", 1)
+        patched.setattr("parley.client.data.parallel_chunks._ROWS_BYTES", 1)
         yield
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from parley.server.jobs.job_file import load_job
-from parley.simulations.data.experiment import prepare_data
-from parley.simulations.data.prepared_files import save_prepared
+from parley.simulations.data.experiment_loading import prepare_data
+from parley.simulations.data.memory_mapped_rows import save_prepared
 from parley.simulations.engine.party_folders import prepare_parties
 
 JOB = load_job(overrides=["parties.count=2"])

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import parley
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.server.jobs.job_file import load_job
 from parley.server.statements.model_shortcoming import find_shortcoming
-from parley.simulations.data.experiment import load_experiment
+from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.data.partitions import PartitionError
 from parley.simulations.metrics.evaluation import evaluate_classifier, evaluate_targets
 from parley.simulations.metrics.learning_remedies import describe_threshold

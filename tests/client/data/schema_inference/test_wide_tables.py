@@ -4,12 +4,12 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.schema_inference import column_profile, draft
+from parley.client.data.schema_inference import column_profile, schema_draft
 from parley.client.data.schema_inference.column_profile import (
     read_column_profile,
     read_text_cells,
 )
-from parley.client.data.schema_inference.draft import infer_schema
+from parley.client.data.schema_inference.schema_draft import infer_schema
 
 COLUMNS = [
     ["1", "2", "3"],
@@ -77,7 +77,7 @@ def write_table(path, columns, *, missing="", every=5):
 def test_a_draft_is_the_same_however_many_columns_are_read_together(tmp_path, monkeypatch, missing):
     write_table(tmp_path / "t.csv", 60, missing=missing)
     together = infer_schema(tmp_path / "t.csv")
-    monkeypatch.setattr(draft, "_CELLS_AT_ONCE", 300)
+    monkeypatch.setattr(schema_draft, "_CELLS_AT_ONCE", 300)
     assert infer_schema(tmp_path / "t.csv") == together
     monkeypatch.setattr(column_profile, "_read_plain_profile", lambda cells: None)
     assert infer_schema(tmp_path / "t.csv") == together

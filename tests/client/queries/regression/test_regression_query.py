@@ -19,7 +19,7 @@ from parley.client.queries.regression.glm_families import FAMILIES
 from parley.client.queries.regression.regression_query import STEPS, RegressionQuery
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise
-from parley.privacy.sensitivity.integer_rows import compute_squares
+from parley.privacy.sensitivity.exact_row_arithmetic import compute_squares
 
 SCHEMA = Schema.from_toml(
     """

@@ -20,7 +20,7 @@ from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError, render_run_job
 from parley.server.records.stored_job import load_run_job
-from parley.server.rounds.party_inspection import format_served_name
+from parley.server.rounds.party_facts import format_served_name
 
 
 def with_loss(path, text):
