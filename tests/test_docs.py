@@ -15,7 +15,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[1]
 _PRIVACY = ("docs/privacy.md", "docs/privacy-releases.md", "docs/privacy-shares.md")
-_OF_A_JOB = ("algorithm_base", "evaluation", "unused_keys")
+_OF_A_JOB = ("algorithm_base", "evaluation_section", "unused_keys")
 """Files of `server/jobs` that a job imports and that check the whole job: they name its type, which
 only a type checker imports."""
 _PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy", "tests")

@@ -120,7 +120,7 @@ def test_a_real_party_and_its_server_import_what_a_training_job_names(tmp_path: 
     settings = [word for key in keys for word in ("--set", key)]
     found = _run(tmp_path, "run", "--engine", "processes", "--seed", "1", *settings)
     parties = [each for command, each in found.items() if "stream.party_client" in command]
-    (server,) = (each for command, each in found.items() if "stream.server_process" in command)
+    (server,) = (each for command, each in found.items() if "stream.single_run_server" in command)
     assert len(parties) == 2
     _check_caps({"party": set().union(*parties), "server with a training job": server})
 

@@ -124,7 +124,7 @@ def test_a_party_that_is_killed_is_a_dropout(ground):
 
 @pytest.mark.heavy
 def test_a_server_that_is_killed_goes_on_where_it_was(ground):
-    watcher = Watcher(round_1=lambda: ground.kill("server_process"))
+    watcher = Watcher(round_1=lambda: ground.kill("single_run_server"))
     run(ground, job(rounds=3), watcher)
     assert answered(watcher) == [3, 3, 3]
     assert entries(ground.run / "ledger.sqlite") == 3
