@@ -255,7 +255,7 @@ def _describe_trust_model(run: RunSummary, *, simulated: bool) -> str:
 def _describe_ledger_scope(run: RunSummary) -> str:
     adds = "Every other release from the same records, earlier or later, adds to the budget spent. "
     if run.ledger:
-        from parley.server.statements.data_account_text import format_data_account  # noqa: PLC0415 - spares its code for a run with a ledger of its own
+        from parley.server.statements.data_account_text import format_data_account  # noqa: PLC0415 - spares its code for a run with its own ledger
 
         known = run.data_accounts or ()
         left = [f"When this run ended, data set {format_data_account(each)}." for each in known]

@@ -51,7 +51,7 @@ def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> lis
             title, of, rounds=summary.rounds, counted=counted, mark=mark if title == "spent" else ""
         )
     if summary.data_accounts:
-        from parley.server.statements.data_account_text import format_data_account  # noqa: PLC0415 - spares its code for a run with a ledger of its own
+        from parley.server.statements.data_account_text import format_data_account  # noqa: PLC0415 - spares its code for a run with its own ledger
 
         accounts = map(format_data_account, summary.data_accounts)
         sections += [build_text_section("data set", text) for text in accounts]
