@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from safetensors.numpy import load_file
 
-from parley.privacy.accounting.privacy_filters import AccountCertificate
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json

@@ -18,10 +18,10 @@ from parley.client.data.data_error import DataError, NoRecords
 from parley.client.data.data_sources import Source, SqlQuery, get_source_name
 from parley.client.data.raw_table import RawTable
 from parley.client.data.record_joining import join_records
-from parley.client.data.training_records import Records, encode_records
 from parley.client.data.schema import Schema, check_label
 from parley.client.data.table_digest import compute_row_order, digest_table, encode_cells
 from parley.client.data.table_reading import read_tables
+from parley.client.data.training_records import Records, encode_records
 from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:

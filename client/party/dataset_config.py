@@ -22,7 +22,7 @@ from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.budget_blocks import Division
 from parley.client.data.data_sources import SqlQuery
 from parley.client.models.integer_gradients import MAX_RECORDS
-from parley.privacy.accounting.privacy_filters import (
+from parley.privacy.accounting.account_certificates import (
     AccountCertificate,
     compute_reserved_delta,
 )

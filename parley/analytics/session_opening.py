@@ -18,7 +18,7 @@ from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_raw_party_block
 from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError
-from parley.privacy.accounting.privacy_filters import (
+from parley.privacy.accounting.account_certificates import (
     AccountCertificate,
     compute_reserved_delta,
 )

@@ -43,10 +43,10 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.privacy.accounting.account_certificates import AccountCertificate, is_planned
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.privacy_events import PlannedSteps, PrivacyEvent, parse_event
-from parley.privacy.accounting.privacy_filters import AccountCertificate, is_planned
 from parley.privacy.ledger.block_composition import OTHER_BLOCKS, Blocks, SpentByBlock
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import encode_canonical_json

@@ -24,12 +24,12 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_filters import (
+from parley.privacy.accounting.account_certificates import (
     BUDGET_TOLERANCE,
     AccountCertificate,
     compute_reserved_delta,
 )
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.release_plan import ReleasePlan
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
-from parley.privacy.accounting.privacy_filters import AccountCertificate
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import BudgetAccount, Claims

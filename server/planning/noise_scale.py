@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.privacy_events import PrivacyEvent
-from parley.privacy.accounting.privacy_filters import AccountCertificate
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event

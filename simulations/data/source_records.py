@@ -16,9 +16,9 @@ from parley.client.data.file_format_overrides import parse_file_table
 from parley.client.data.party_file_pattern import find_party_files
 from parley.client.data.record_joining import join_records
 from parley.client.data.record_reading import read_records
-from parley.client.data.training_records import Records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.sparse_rows import RowStorage
+from parley.client.data.training_records import Records
 from parley.server.jobs.external_references import MEMORY
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError

@@ -2,9 +2,9 @@
 
 import pytest
 
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import PlannedSteps
-from parley.privacy.accounting.privacy_filters import AccountCertificate
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.server.jobs.job_file import load_job

@@ -14,8 +14,8 @@ from parley.client.party.record_cache import RecordCache
 from parley.deploy.party_check import check_items
 from parley.owner.approval_requests import open_party
 from parley.owner.owner_status import list_budgets
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.privacy_events import PlannedSteps
-from parley.privacy.accounting.privacy_filters import AccountCertificate
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 

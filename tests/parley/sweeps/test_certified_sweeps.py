@@ -2,7 +2,7 @@
 
 import pytest
 
-from parley.privacy.accounting.privacy_filters import AccountCertificate
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.section_base import JobError
 from parley.sweeps.sweep_cells import build_sweep

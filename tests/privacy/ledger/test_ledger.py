@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ledger_children import commit_and_reserve
 from ledgers import ADULT, FACTS, GAUSSIAN, KDD, TENTH, an_entry
 
+from parley.privacy.accounting.account_certificates import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import Approximate, PrivacyEvent, Pure, Zcdp
-from parley.privacy.accounting.privacy_filters import AccountCertificate
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger import reservations
 from parley.privacy.ledger.ledger import Ledger
