@@ -9,6 +9,7 @@ from parley.presentation.document import (
     Figure,
     Figures,
     Items,
+    Part,
     Table,
     Text,
     build_section,
@@ -60,7 +61,7 @@ def build_sweep_document(
             build_section("Figures", Figures([_build_figure(each) for each in figures], "whole"))
             if figures
             else build_section("Figures", Text("No axis of numbers: see the table.")),
-            build_section("Cells", _build_cell_table(rows, axes)),
+            build_section("Cells", *_build_cells(rows, axes)),
             *([build_section("What failed", Items(shown))] if shown else []),
         ],
     )
@@ -77,17 +78,21 @@ def _build_figure(figure: SweepFigure) -> Figure:
     )
 
 
-def _build_cell_table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
+def _build_cells(rows: Sequence[Row], axes: Sequence[str]) -> list[Part]:
+    """Build the table of the cells. Notes below it state what an ε assumes."""
     cells = summarise_rows(rows, axes)
+    assumed = list(dict.fromkeys(cell["assumptions"] for cell in cells if cell["assumptions"]))
+    notes = {text: f" [{number}]" for number, text in enumerate(assumed, start=1)}
     columns = [name for name in FIGURES if any(cell[name] is not None for cell in cells)]
     names = [name.replace("_", " ") for name in columns]
-    return Table(
+    table = Table(
         caption="Means over repetitions, with the half-widths of 95 % intervals",
         head=[*axes, "ε charged", "δ", *names, "runs", ""],
         rows=[
             [
                 *map(str, cell["values"].values()),
-                _format_charge(cell),
+                ("–" if cell["epsilon"] is None else format_epsilon(cell["epsilon"]))
+                + notes.get(cell["assumptions"], ""),
                 "–" if cell["delta"] is None else format_rounded_up(cell["delta"], 3),
                 *(_format_mean(cell[name], cell[HALF_WIDTH.format(name)]) for name in columns),
                 str(cell["runs"]),
@@ -97,11 +102,10 @@ def _build_cell_table(rows: Sequence[Row], axes: Sequence[str]) -> Table:
         ],
         prose=True,
     )
-
-
-def _format_charge(cell: Row) -> str:
-    charged = "–" if cell["epsilon"] is None else format_epsilon(cell["epsilon"])
-    return f"{charged}\nassuming: {cell['assumptions']}" if cell["assumptions"] else charged
+    return [
+        table,
+        *(Text(f"{note.strip()} assuming: {text}", "fine") for text, note in notes.items()),
+    ]
 
 
 def _format_state(cell: Row) -> str:
@@ -113,4 +117,4 @@ def _format_state(cell: Row) -> str:
 def _format_mean(mean: float | None, half: float | None) -> str:
     if mean is None:
         return "–"
-    return f"{mean:.4g}" + ("" if half is None else f" ± {half:.2g}")
+    return f"{mean:.4g}" + ("" if half is None else f" ±\u00a0{half:.2g}")

@@ -299,9 +299,9 @@ def test_what_a_run_assumes_stands_beside_its_epsilon_in_sentence_table_and_file
     assert f"; assuming: {BATCH_INVARIANCE})" in format_total_cost(rows)
     assert "assuming" not in format_total_cost(rows[:1])
     page = write_page("sweep", tmp_path / "sweep.html", rows, ["kind"], [], title="")
-    assert (
-        html.unescape(page.read_text()).count(f"assuming: {BATCH_INVARIANCE}</span>") == 1
-    )  # of one row, not of both
+    shown = html.unescape(page.read_text())
+    assert (shown.count("<td>1 [1]</td>"), shown.count("[1]")) == (1, 2)  # of one row, and the note
+    assert shown.count(f"[1] assuming: {BATCH_INVARIANCE}</p>") == 1
     write_results(rows, ["kind"], tmp_path)
     assumed = pl.read_csv(tmp_path / "results.csv", infer_schema_length=None)["assumptions"]
     assert assumed.to_list() == ["", BATCH_INVARIANCE]
