@@ -34,7 +34,6 @@ from parley.presentation.model_quality import build_quality_sections
 from parley.presentation.page_registry import write_page
 from parley.presentation.run_figures import build_run_figures
 from parley.presentation.run_paragraphs import (
-    describe_dp_sgd,
     describe_guarantee,
     describe_noise,
     describe_secure_sum,
@@ -49,15 +48,10 @@ from parley.server.model_file import ModelFileError, open_model
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import RunContent, read_run
-from parley.server.records.run_summary import DpSgdSummary, RunSummary
+from parley.server.records.run_summary import RunSummary
 from parley.server.statements import attack_rate_text, guarantee_text
 from parley.server.statements.guarantee_text import Fact
-from parley.server.statements.number_format import (
-    format_bytes,
-    format_duration,
-    format_epsilon,
-    format_number,
-)
+from parley.server.statements.number_format import format_bytes, format_duration, format_number
 from parley.version import __version__
 
 _MAX_ROUNDS_SHOWN = 50
@@ -373,8 +367,10 @@ def _list_explanations(run: RunSummary, *, simulated: bool) -> Iterator[Section]
         elif each.title == summary_sections.SUM:
             text = describe_secure_sum(run, simulated=simulated)
         else:
+            from parley.presentation.dp_sgd_section import build_account_table, describe_dp_sgd  # noqa: PLC0415 - spares its code for parties without DP-SGD
+
             text = describe_dp_sgd(run)
-            table = None if run.dp_sgd is None else _build_account_table(run, run.dp_sgd)
+            table = None if run.dp_sgd is None else build_account_table(run, run.dp_sgd)
         yield build_section(title, Text(text), *each.parts, table)
 
 
@@ -384,33 +380,6 @@ _EXPLAINED = {
     summary_sections.SUM: "Secure aggregation",
 }
 """Title of a section of facts → title of the page's section that explains it."""
-
-
-def _build_account_table(run: RunSummary, facts: DpSgdSummary) -> Table:
-    names = [name for name in ("rdp", "pld", "exact") if name in facts.largest]
-    # Parties with most steps first: if many parties have the same account, a few rows are enough.
-    order = sorted(facts.parties, key=lambda party: (-party.steps, party.party))
-    caption = "Every party's account"
-    if len(order) > _MAX_ROUNDS_SHOWN:
-        caption = f"The {_MAX_ROUNDS_SHOWN} largest accounts of {format_number(len(order))} parties"
-    return Table(
-        caption=f"{caption}, ε {guarantee_text.format_scope(run.primary)}",
-        head=[
-            "party",
-            "records",
-            "steps",
-            *(f"ε by {guarantee_text.conversion(n)}" for n in names),
-        ],
-        rows=[
-            [
-                str(party.party),
-                format_number(party.records),
-                format_number(party.steps),
-                *(format_epsilon(party.epsilon.get(name)) for name in names),
-            ]
-            for party in order[:_MAX_ROUNDS_SHOWN]
-        ],
-    )
 
 
 def _format_footer(run: RunContent) -> str:

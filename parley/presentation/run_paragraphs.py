@@ -77,32 +77,6 @@ def describe_noise(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     return " ".join(filter(None, said))
 
 
-def describe_dp_sgd(run: RunSummary) -> str:
-    """Describe the meaning of the parties' accounts in DP-SGD."""
-    charged_outside = run.record_bounds is not None and run.record_bounds.charged == "outer"
-    share = 0.0 if run.dp_sgd is None else run.dp_sgd.clipped_share
-    accounts = (
-        "These accounts also hold against the server. The run charged the bound from the server's "
-        "noise on the sum."
-        if charged_outside
-        else "The run charges a record only for the steps of its party."
-    )
-    clipped = (
-        f"A share of {share:g} of every step's privacy budget pays for the fraction of clipped "
-        "gradients, which is also released. σ is the combined noise multiplier of both releases."
-        if share
-        else (
-            "The run does not report how many gradients it clipped: that would be another release. "
-            "With unit record, set `dp-sgd.clipped-fraction-share` to release it within the same ε."
-        )
-    )
-    return (
-        "In every step a party draws a Poisson batch at rate q, clips every record's gradient to "
-        f"length C and adds Gaussian noise. {accounts} {clipped} Every ε here is stated at "
-        f"δ = {format_cost(run.primary.delta)}, {guarantee_text.format_scope(run.primary)}."
-    )
-
-
 def describe_secure_sum(run: RunSummary, *, simulated: bool) -> str:
     """Describe which secure sum ran, and how it was checked."""
     aggregation = run.secure_aggregation

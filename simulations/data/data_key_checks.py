@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from parley.client.data.budget_blocks import Division
-from parley.client.data.party_file_pattern import find_party_files, refuse_folder
 from parley.client.data.schema import Schema, load_schema
 from parley.server.jobs.job import Job
 from parley.server.jobs.parties_and_data import DataSection
 from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import BUNDLED
+
+if TYPE_CHECKING:
+    from parley.client.data.budget_blocks import Division
 
 _MAX_NAMES = 20
 """Columns that an error lists."""
@@ -24,9 +26,13 @@ def check_files(job: Job) -> None:
         SchemaError: of schemas.
     """
     data = job.data
-    for source in (data.source, *(table["path"] for table in data.files), data.test_source):
-        if source and source not in BUNDLED and not data.query:
-            refuse_folder(source)
+    sources = (data.source, *(table["path"] for table in data.files), data.test_source)
+    files = [each for each in sources if each and each not in BUNDLED and not data.query]
+    if files:
+        from parley.client.data.party_file_pattern import refuse_folder  # noqa: PLC0415 - spares its code for bundled data
+
+        for file in files:
+            refuse_folder(file)
     for schema in (data.data_schema, data.test_schema):
         if schema and Path(schema).is_dir():
             load_schema(schema)
@@ -103,6 +109,8 @@ def build_division(job: Job) -> Division | None:
         return None
     if data.source in BUNDLED:
         raise JobError(f"Expected a file with data.block-column, got bundled {data.source!r}.")
+    from parley.client.data.budget_blocks import Division  # noqa: PLC0415 - spares its code for records that are not divided
+
     return Division(column=data.block_column, read=tuple(data.blocks))
 
 
@@ -132,4 +140,8 @@ def find_job_files(data: DataSection) -> list[Path]:
     """Return the files that a job names: one per party, or one that is split."""
     if data.files:
         return [Path(table["path"]) for table in data.files]
-    return find_party_files(data.source) if data.has_several_files else [Path(data.source)]
+    if not data.has_several_files:
+        return [Path(data.source)]
+    from parley.client.data.party_file_pattern import find_party_files  # noqa: PLC0415 - likewise
+
+    return find_party_files(data.source)
