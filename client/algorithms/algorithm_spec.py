@@ -89,12 +89,9 @@ class AlgorithmSpec:
 
 def get_settings(algorithm: Any, *excluded: str) -> dict[str, Any]:
     """Return the fields of an algorithm except some, as plain JSON values."""
-    values = {each.name: getattr(algorithm, each.name) for each in fields(algorithm)}
-    return {
-        name: str(value) if isinstance(value, Enum) else value
-        for name, value in values.items()
-        if name not in excluded
-    }
+    names = [each.name for each in fields(algorithm) if each.name not in excluded]
+    values = {name: getattr(algorithm, name) for name in names}
+    return {n: str(value) if isinstance(value, Enum) else value for n, value in values.items()}
 
 
 def check_keys(task: Mapping[str, Any], *keys: str) -> None:

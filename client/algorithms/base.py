@@ -147,10 +147,8 @@ class Claim:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"Expected a finite {name} > 0, got {getattr(self, name)}.")
         if not 0 < self.epsilon_share <= 1 or (self.releases or 1) < 1:
-            raise ValueError(
-                "Expected a share of ε in (0, 1] and releases >= 1, got "
-                f"{self.epsilon_share} and {self.releases}."
-            )
+            expected = "Expected a share of ε in (0, 1] and releases >= 1"
+            raise ValueError(f"{expected}, got {self.epsilon_share} and {self.releases}.")
 
     @property
     def _lengths_and_unit(self) -> tuple[NormBounds, Fraction]:
@@ -186,10 +184,8 @@ class Claim:
             return self.sensitivity
         from parley.client.models.contribution_clipping import build_ball  # noqa: PLC0415 - spares its code for contributions that are not clipped
 
-        return (
-            self.sensitivity
-            + math.sqrt(self.dimension) * 2.0 ** -build_ball(self.dimension, self.party_norm)[1]
-        )
+        bits = build_ball(self.dimension, self.party_norm)[1]
+        return self.sensitivity + math.sqrt(self.dimension) * 2.0**-bits
 
     @property
     def rounding_reference(self) -> float:

@@ -25,24 +25,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, SampledSums
-from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
-from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
-from parley.client.contract.assumptions import BATCH_INVARIANCE
+from parley.client.algorithms.network_algorithm import NetworkAlgorithm
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
 from parley.client.dp_sgd.optimisers import apply_step
 from parley.client.dp_sgd.poisson_batches import draw_party_batches, draw_poisson_batch
-from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.contribution_clipping import build_ball, clamp_entries, clip_rows
-from parley.client.models.networks import Network
-from parley.privacy.accounting.threat_model import Neighbouring, Unit
+from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistributedDPSGD(IterativeAlgorithm):
+class DistributedDPSGD(NetworkAlgorithm):
     """Distributed DP-SGD; see the module.
 
     Attributes:
@@ -54,23 +50,14 @@ class DistributedDPSGD(IterativeAlgorithm):
         expected_batch: q·N, public.
         pad: a single party processes the same number of rows, regardless of its batch
             (`parley.client.dp_sgd.poisson_batch_bound.compute_padded_width`).
-        components: `[p, k]` directions on which rows are projected beforehand; kept in the state.
     """
 
     kind: ClassVar[str] = "distributed-dp-sgd"
 
-    model: Network
-    unit: Unit
-    training: LocalTraining
     bound: float
     party_norm: float | None
     expected_batch: float
-    rounds: int
-    average: bool
-    neighbouring: Neighbouring
     pad: bool
-    components: NDArray[np.float64] | None = None
-    attendance: PartySampling = EVERYONE
 
     def __post_init__(self) -> None:
         record = self.unit is Unit.RECORD
@@ -80,17 +67,14 @@ class DistributedDPSGD(IterativeAlgorithm):
                 f"unit party or both, got {self.training.clip_norm} and {self.party_norm}."
             )
         if self.training.clipped_share or bool(self.training.noise_multiplier) != record:
-            raise ValueError(
-                "Expected noise on clipped sums of records, and no share of it for a count, got "
-                f"{self.training.noise_multiplier}, {self.training.clipped_share}."
-            )
+            expected = "Expected noise on clipped sums of records, and no share of it for a count"
+            got = f"{self.training.noise_multiplier}, {self.training.clipped_share}"
+            raise ValueError(f"{expected}, got {got}.")
         if self.both and not self.attendance.includes_everyone:
             raise ValueError("Expected one unit with sampled parties, got both.")
         if min(self.expected_batch, self.bound) <= 0 or self.rounds < 1:
-            raise ValueError(
-                f"Expected q·N, a bound and rounds > 0, got {self.expected_batch}, {self.bound}, "
-                f"{self.rounds}."
-            )
+            expected = "Expected q·N, a bound and rounds > 0"
+            raise ValueError(f"{expected}, got {self.expected_batch}, {self.bound}, {self.rounds}.")
 
     @property
     def dimension(self) -> int:
@@ -107,11 +91,6 @@ class DistributedDPSGD(IterativeAlgorithm):
         """Upper bound on a unit's part of a sum: C (record) or S (party)."""
         clip = self.training.clip_norm if self.unit is Unit.RECORD else self.party_norm
         return float(clip or 0)
-
-    @property
-    def assumption(self) -> str:
-        """Assumption of per-record clipping; empty if clipping is exact."""
-        return BATCH_INVARIANCE if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
         """Return the network's public initial state."""
@@ -143,19 +122,18 @@ class DistributedDPSGD(IterativeAlgorithm):
                     continue  # a single party computes regardless of its coin
                 begin, end = block.offsets[position], block.offsets[position + 1]
                 stream = randomness.open_step_batch(plan.round_number, plan.step, int(place))
-                rows.append(
-                    compute_party_sum(
-                        self.model,
-                        theta,
-                        block.features[begin:end],
-                        block.labels[begin:end],
-                        draw_poisson_batch(int(end - begin), rate, stream),
-                        self.training,
-                        public=plan.min_records,
-                        pad=self.pad,
-                        draws=self._get_loss_stream(plan, randomness, int(place)),
-                    )
+                party_sum = compute_party_sum(
+                    self.model,
+                    theta,
+                    block.features[begin:end],
+                    block.labels[begin:end],
+                    draw_poisson_batch(int(end - begin), rate, stream),
+                    self.training,
+                    public=plan.min_records,
+                    pad=self.pad,
+                    draws=self._get_loss_stream(plan, randomness, int(place)),
                 )
+                rows.append(party_sum)
             values = np.stack(rows)
         else:
             batches = self._sample_batches(block, plan, randomness, present)
@@ -204,29 +182,21 @@ class DistributedDPSGD(IterativeAlgorithm):
         )  # fmt: skip
 
     def _sample_batches(
-        self,
-        block: PartyBlock,
-        plan: ReleasePlan,
-        randomness: Randomness,
-        present: NDArray[np.bool_],
+        self, block: PartyBlock, plan: ReleasePlan, randomness: Randomness, drawn: NDArray[np.bool_]
     ) -> list[NDArray[np.int64]]:
         """Return each party's batch, from one stream; empty if the party is not in the sum."""
         stream = randomness.open_step_batch(plan.round_number, plan.step)
         batches = draw_party_batches(block.offsets, self.training.sampling_rate, stream)
-        return [
-            rows if is_present else rows[:0]
-            for rows, is_present in zip(batches, present, strict=True)
-        ]
+        both = zip(batches, drawn, strict=True)
+        return [rows if is_drawn else rows[:0] for rows, is_drawn in both]
 
     def _get_loss_stream(
         self, plan: ReleasePlan, randomness: Randomness, row: int = 0
     ) -> NoiseStream | None:
         """Return the stream of the records' losses, if they use random numbers."""
-        return (
-            randomness.open_loss_draws(plan.round_number, plan.step, row)
-            if self.model.draws_per_record
-            else None
-        )
+        if not self.model.draws_per_record:
+            return None
+        return randomness.open_loss_draws(plan.round_number, plan.step, row)
 
     def update(self, state: State, total: NDArray[np.float64]) -> State:
         """Make the server's step along the noisy sum `[d]` over q·N; update the mean of later
@@ -242,9 +212,10 @@ class DistributedDPSGD(IterativeAlgorithm):
 
     def claim(self, facts: PublicFacts) -> Claim:
         """Claim C or 2C per step's sum, on batches at rate q; 2S with unit party, at rate 1."""
-        training = self.training
+        training, rate = self.training, self.training.sampling_rate
         if self.unit is Unit.PARTY:
             ball, bits = build_ball(self.dimension, self.lipschitz)
+            rate = self.attendance.charged_rate
         else:
             ball, bits = training.build_sensitivity_set(self.dimension)
         return Claim(
@@ -262,9 +233,7 @@ class DistributedDPSGD(IterativeAlgorithm):
             clip_norm=self.lipschitz,
             sums=SampledSums(
                 steps=training.steps,
-                sampling_rate=training.sampling_rate
-                if self.unit is Unit.RECORD
-                else self.attendance.charged_rate,
+                sampling_rate=rate,
                 noise_multiplier=training.noise_multiplier,
                 attendance=self.attendance.rate,
                 # The sum may show whether a record's party is in it, so that coin hides no record.

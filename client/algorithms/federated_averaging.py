@@ -27,9 +27,7 @@ import torch
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, SampledSums
-from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
-from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
-from parley.client.contract.assumptions import BATCH_INVARIANCE
+from parley.client.algorithms.network_algorithm import NetworkAlgorithm
 from parley.client.contract.model_state import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
@@ -37,14 +35,12 @@ from parley.client.dp_sgd.batch_sums import split_party_chunks
 from parley.client.dp_sgd.local_training import train_parties
 from parley.client.dp_sgd.optimisers import ServerStep, build_server_state
 from parley.client.dp_sgd.training_data import TrainingParties
-from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.contribution_clipping import (
     build_ball,
     clamp_entries,
     clip_rows,
     real_ball,
 )
-from parley.client.models.networks import Network
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.subsampled_gaussian import PartySteps
@@ -56,7 +52,7 @@ _MAX_VALUES = 1 << 21
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederatedAveraging(IterativeAlgorithm):
+class FederatedAveraging(NetworkAlgorithm):
     """Federated averaging; see the module.
 
     Attributes:
@@ -67,38 +63,25 @@ class FederatedAveraging(IterativeAlgorithm):
             whole update is clipped, which bounds it for any divisor.
         both: with unit record, whether the update is also clipped to S, for a second guarantee of
             unit party.
-        components: `[p, k]` directions on which rows are projected beforehand; kept in the state.
         clipped_reach: distance from ½ within which a party's noisy fraction of clipped gradients
             survives clamping; 0 if none is released.
     """
 
     kind: ClassVar[str] = "fedavg"
 
-    model: Network
-    unit: Unit
-    training: LocalTraining
     update_bound: float
     server: ServerStep
-    rounds: int
-    average: bool
-    neighbouring: Neighbouring
-    components: NDArray[np.float64] | None = None
     both: bool = False
     clipped_reach: float = 0.0
-    attendance: PartySampling = EVERYONE
 
     def __post_init__(self) -> None:
         releases_fraction, reach = self.training.clipped_share > 0, self.clipped_reach
         if not (0 < reach < math.inf if releases_fraction else reach == 0):
-            raise ValueError(
-                "Expected clipped_reach > 0 if a clipped fraction is released, otherwise 0, got "
-                f"{reach}."
-            )
+            expected = "Expected clipped_reach > 0 if a clipped fraction is released, otherwise 0"
+            raise ValueError(f"{expected}, got {reach}.")
         if releases_fraction and (self.unit is not Unit.RECORD or self.both):
-            raise ValueError(
-                "Expected only unit record with a clipped fraction, got "
-                f"{'both' if self.both else self.unit}."
-            )
+            expected = "Expected only unit record with a clipped fraction"
+            raise ValueError(f"{expected}, got {'both' if self.both else self.unit}.")
         if (releases_fraction or self.both) and not self.attendance.includes_everyone:
             raise ValueError("Expected one unit and no clipped fraction with sampled parties.")
 
@@ -113,11 +96,6 @@ class FederatedAveraging(IterativeAlgorithm):
         if self.unit is Unit.RECORD and self.training.clip_norm is not None:
             return self.training.clip_norm
         return self.update_bound
-
-    @property
-    def assumption(self) -> str:
-        """Assumption of per-record clipping; empty if clipping is exact."""
-        return BATCH_INVARIANCE if self.unit is Unit.RECORD and not self.training.exact else ""
 
     def init(self) -> State:
         """Return the network's public initial state."""
@@ -171,9 +149,8 @@ class FederatedAveraging(IterativeAlgorithm):
         """Return `[B, d]` updates of parties that are in the round."""
         features = self.model.to_tensor(block.dense_features)
         labels = torch.as_tensor(np.asarray(block.labels, dtype=np.int64), device=self.model.device)
-        uses_own_size = (
-            self.neighbouring is Neighbouring.REPLACE_ONE or self.training.clip_norm is None
-        )
+        public_sizes = self.neighbouring is Neighbouring.REPLACE_ONE
+        uses_own_size = public_sizes or self.training.clip_norm is None
         batches, noise = self._choose_streams(block, plan, randomness)
         parties = TrainingParties(
             features=features,
@@ -242,10 +219,9 @@ class FederatedAveraging(IterativeAlgorithm):
         steps = None
         if record:
             ball, bits = real_ball(self.dimension, to_fraction(self.lipschitz))
+            moved = compute_sensitivity(ball, self.neighbouring)
             steps = PartySteps(
-                sensitivity=compute_sensitivity(ball, self.neighbouring).compute_l2(
-                    Fraction(2) ** -bits
-                ),
+                sensitivity=moved.compute_l2(Fraction(2) ** -bits),
                 dimension=self.dimension,
                 clip_norm=self.lipschitz,
                 noise_multiplier=training.noise_multiplier,

@@ -90,9 +90,8 @@ class GradientPerturbation(IterativeAlgorithm):
                 f">= 0, got {self.level_rounds} and {self.level_columns}."
             )
         if self.level_rounds and self.model.loss.outputs > 1:
-            raise ValueError(
-                f"Expected no level_rounds with several margins, got {self.level_rounds}."
-            )
+            got = self.level_rounds
+            raise ValueError(f"Expected no level_rounds with several margins, got {got}.")
         if self._private_sizes and self.weights != "uniform":
             raise ValueError(
                 "Expected uniform weights with add-or-remove-one neighbours, because sizes are "
@@ -223,16 +222,13 @@ class GradientPerturbation(IterativeAlgorithm):
     def claim(self, facts: PublicFacts) -> Claim:
         """Claim the ball that contains a record's gradient over the least n."""
         if self._private_sizes and facts.max_records > MAX_RECORDS:
-            raise ValueError(
-                f"Expected at most {MAX_RECORDS} records per party, got {facts.max_records}."
-            )
+            got = facts.max_records
+            raise ValueError(f"Expected at most {MAX_RECORDS} records per party, got {got}.")
         grid, min_count = self._build_grid(facts.parties, facts.min_records, facts.total_records)
         max_count = facts.max_records if self._averages_records else min_count
         if grid.compute_max_slope(max_count) < _MIN_STEPS:
-            raise ValueError(
-                f"Expected fewer records per party, got {max_count}: most of their gradients would "
-                "round to 0."
-            )
+            why = "most of their gradients would round to 0"
+            raise ValueError(f"Expected fewer records per party, got {max_count}: {why}.")
         return Claim(
             dimension=self.dimension,
             features=self.model.features,

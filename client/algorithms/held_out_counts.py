@@ -31,7 +31,7 @@ from parley.client.algorithms.pca_projection import project_rows
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.algorithms.score_edges import check_edges
 from parley.client.contract.assumptions import OWN_NETWORK
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state import Floats, State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.party_block import PartyBlock
@@ -116,9 +116,7 @@ class HeldOutCounts(ReleasedAggregate):
         np.clip(values, 0, _MAX_CELL_COUNT, out=values)
         return Contribution(values=values, failed=())
 
-    def _predict_cells(
-        self, theta: NDArray[np.float64], rows: NDArray[np.floating[Any]]
-    ) -> NDArray[np.int64]:
+    def _predict_cells(self, theta: Floats, rows: NDArray[np.floating[Any]]) -> NDArray[np.int64]:
         """Return `[n]` the interval of each row's score, or its predicted label, from that row
         only.
 
@@ -131,9 +129,7 @@ class HeldOutCounts(ReleasedAggregate):
         log_odds = margins[:, -1] - margins[:, 0] if margins.shape[1] > 1 else margins[:, 0]
         return np.asarray(np.searchsorted(self._compute_edge_margins(), log_odds, side="right"))
 
-    def _compute_margins(
-        self, theta: NDArray[np.float64], rows: NDArray[np.floating[Any]]
-    ) -> NDArray[np.float64]:
+    def _compute_margins(self, theta: Floats, rows: NDArray[np.floating[Any]]) -> Floats:
         """Compute `[n, outputs]` margins, each from its row only.
 
         A linear model uses exact products. Other models take one row at a time, each at the same
@@ -178,10 +174,8 @@ class HeldOutCounts(ReleasedAggregate):
 
 def to_task(algorithm: HeldOutCounts) -> dict[str, Any]:
     """Return the algorithm as plain JSON values."""
-    return {
-        "learner": describe_task(algorithm.learner),
-        "settings": get_settings(algorithm, "learner"),
-    }
+    settings = get_settings(algorithm, "learner")
+    return {"learner": describe_task(algorithm.learner), "settings": settings}
 
 
 def from_task(task: Mapping[str, Any], party: PartyResources) -> HeldOutCounts:
@@ -202,9 +196,8 @@ def _get_learner_task(task: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the task that a model is learned by: one whose answers can be counted."""
     learner = task.get("learner")
     if not isinstance(learner, Mapping) or not _is_learner(learner.get("kind")):
-        raise DecodingError(
-            f"Expected a learner of {', '.join(filter(_is_learner, ALGORITHMS))}, got another one."
-        )
+        known = ", ".join(filter(_is_learner, ALGORITHMS))
+        raise DecodingError(f"Expected a learner of {known}, got another one.")
     return learner
 
 

@@ -37,6 +37,7 @@ from parley.client.algorithms.algorithm_spec import (
 )
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
+from parley.client.contract.model_state import Floats
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
@@ -86,22 +87,17 @@ class RandomFeatures(SumOfRecords):
         super().__post_init__()
         wide, waves = self.features, self.frequencies
         if not 1 <= wide <= _MAX_COLUMNS or waves < 1 or wide * waves > _MAX_WEIGHTS:
-            raise ValueError(
-                f"Expected 1 to {_MAX_COLUMNS} columns and F ≥ 1, with at most {_MAX_WEIGHTS} "
-                f"weights, got {wide} and {waves}."
-            )
+            expected = f"1 to {_MAX_COLUMNS} columns and F ≥ 1, with at most {_MAX_WEIGHTS} weights"
+            raise ValueError(f"Expected {expected}, got {wide} and {waves}.")
         if self.sizes and (min(self.sizes) < 1 or sum(self.sizes) != wide):
             raise ValueError(f"Expected sizes of {wide} values in total, got {self.sizes}.")
         if not 1 <= self.classes <= MAX_VALUES or self.dimension > MAX_COORDINATES:
-            raise ValueError(
-                f"Expected classes and at most {MAX_COORDINATES} coordinates, got "
-                f"{self.classes} and {self.dimension}. Use fewer frequencies."
-            )
+            expected = f"Expected classes and at most {MAX_COORDINATES} coordinates"
+            remedy = "Use fewer frequencies."
+            raise ValueError(f"{expected}, got {self.classes} and {self.dimension}. {remedy}")
         if not 1e-6 <= self.length_scale <= 1e6 or not 0 <= self.seed < 2**63:
-            raise ValueError(
-                f"Expected a length scale from 1e-6 to 1e6 and a seed ≥ 0, got "
-                f"{self.length_scale} and {self.seed}."
-            )
+            expected = "Expected a length scale from 1e-6 to 1e6 and a seed ≥ 0"
+            raise ValueError(f"{expected}, got {self.length_scale} and {self.seed}.")
 
     @property
     def dimension(self) -> int:
@@ -120,9 +116,7 @@ class RandomFeatures(SumOfRecords):
         """Description of rows of any content, with any labels."""
         return NoModel(features=self.features, classes=self.classes)
 
-    def sum_records(
-        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
-    ) -> NDArray[np.float64]:
+    def sum_records(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> Floats:
         """Return `[d]`: `[K, 2F]` row-major, then `[K]` counts; exact in any order."""
         waves, points = _get_weights(self), _build_phase_table(self.frequencies)
         label_codes = encode_classes(labels, self.classes)
@@ -178,20 +172,16 @@ def _draw_weights(features: int, frequencies: int, length_scale: float, seed: in
     draws = draw_public_normals(seed, features * frequencies).reshape(features, frequencies)
     waves = np.rint(draws * (_PHASES / (2 * math.pi) / length_scale))
     if not np.abs(waves).max() <= _MAX_WEIGHT:
-        raise ValueError(
-            f"Expected a length scale with waves below 2^20, got {length_scale:g}. Use a larger "
-            "algorithm.length-scale."
-        )
+        expected = "Expected a length scale with waves below 2^20"
+        raise ValueError(f"{expected}, got {length_scale:g}. Use a larger algorithm.length-scale.")
     waves.flags.writeable = False
     return waves
 
 
 def _get_weights(algorithm: RandomFeatures) -> NDArray[np.float64]:
     """Return `[p, F]` Ŵ, whole numbers."""
-    weights: NDArray[np.float64] = _draw_weights(
-        algorithm.features, algorithm.frequencies, algorithm.length_scale, algorithm.seed
-    )
-    return weights
+    own = algorithm
+    return np.asarray(_draw_weights(own.features, own.frequencies, own.length_scale, own.seed))
 
 
 @functools.lru_cache(maxsize=4)
@@ -233,12 +223,9 @@ def check_waves(algorithm: RandomFeatures, plan: ReleasePlan) -> None:
     own = algorithm
     with decline_errors(Reason.ALGORITHM, ValueError):
         digest = compute_waves_digest(own.features, own.frequencies, own.length_scale, own.seed)
-    if digest != algorithm.digest:
-        raise Declined(
-            Reason.ALGORITHM,
-            f"Expected the waves of seed {own.seed} with digest {digest:.16}…, got "
-            f"{own.digest:.16}….",
-        )
+    if digest != own.digest:
+        expected = f"Expected the waves of seed {own.seed} with digest {digest:.16}…"
+        raise Declined(Reason.ALGORITHM, f"{expected}, got {own.digest:.16}….")
 
 
 def to_task(algorithm: RandomFeatures) -> dict[str, Any]:
@@ -257,9 +244,8 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     check_keys(task, "sizes", "settings")
     sizes = task["sizes"]
     if not isinstance(sizes, list) or len(sizes) > _MAX_COLUMNS:
-        raise DecodingError(
-            f"Expected a list with the sizes of at most {_MAX_COLUMNS} columns, got another value."
-        )
+        expected = f"Expected a list with the sizes of at most {_MAX_COLUMNS} columns"
+        raise DecodingError(f"{expected}, got another value.")
     if not all(type(each) is int and 1 <= each <= MAX_VALUES for each in sizes):
         raise DecodingError(f"Expected sizes from 1 to {MAX_VALUES}, got others.")
     return "table", 1

@@ -47,15 +47,11 @@ def build_linear_spec(algorithm: type[Any], **other_fields: Any) -> AlgorithmSpe
 
 
 def _to_task(algorithm: LinearAlgorithm) -> dict[str, Any]:
-    return {
-        "model": encode_linear_model(algorithm.model),
-        "settings": get_settings(algorithm, "model"),
-    }
+    settings = get_settings(algorithm, "model")
+    return {"model": encode_linear_model(algorithm.model), "settings": settings}
 
 
-def _from_task(
-    kind: type[LinearAlgorithm], task: Mapping[str, Any], _: PartyResources
-) -> LinearAlgorithm:
+def _from_task(kind: type[Any], task: Mapping[str, Any], _: PartyResources) -> Any:
     check_keys(task, "model", "settings")
     return decode_dataclass(kind, task["settings"], model=decode_linear_model(task["model"]))
 
@@ -76,10 +72,8 @@ def _check(algorithm: LinearAlgorithm, _: ReleasePlan) -> None:
         raise Declined(Reason.DEGENERATE, degenerate)
     relative = getattr(algorithm, "relative_tolerance", 0.0)
     if relative > MAX_TOLERANCE:
-        raise Declined(
-            Reason.DEGENERATE,
-            f"Expected relative_tolerance <= {MAX_TOLERANCE:g}, got {relative:g}.",
-        )
+        expected = f"Expected relative_tolerance <= {MAX_TOLERANCE:g}"
+        raise Declined(Reason.DEGENERATE, f"{expected}, got {relative:g}.")
 
 
 def _check_state(algorithm: LinearAlgorithm, state: State) -> None:

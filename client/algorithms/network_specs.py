@@ -5,6 +5,7 @@ A job's check, `predict` and a task's size need the rows, and not the 1.4 s that
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, parse_network_size
@@ -13,26 +14,18 @@ from parley.safe_io.plugin_table import load_attribute
 _CODEC = "parley.client.algorithms.network_task_codec"
 
 
-def _to_task(algorithm: Any) -> Any:
-    return load_attribute(f"{_CODEC}:to_task")(algorithm)
-
-
-def _from_task(*task: Any) -> Any:
-    return load_attribute(f"{_CODEC}:from_task")(*task)
-
-
-def _check(*algorithm: Any) -> None:
-    load_attribute(f"{_CODEC}:check")(*algorithm)
+def _call(function: str, *arguments: Any) -> Any:
+    return load_attribute(f"{_CODEC}:{function}")(*arguments)
 
 
 def _build_network_spec(title: str, **other_fields: Any) -> AlgorithmSpec:
     """Build the row of an algorithm that trains a network."""
     return AlgorithmSpec(
         title=title,
-        to_task=_to_task,
-        from_task=_from_task,
+        to_task=partial(_call, "to_task"),
+        from_task=partial(_call, "from_task"),
         parse_size=parse_network_size,
-        check=_check,
+        check=partial(_call, "check"),
         trains_network=True,
         **other_fields,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state import Floats, State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
@@ -81,9 +81,7 @@ class SumOfRecords(ReleasedAggregate):
             raise ValueError(f"Expected a whole number as a bound, got {self.bound}.")
 
     @abstractmethod
-    def sum_records(
-        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
-    ) -> NDArray[np.float64]:
+    def sum_records(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> Floats:
         """Return `[d]` of `[n, p]` rows and labels `[n]`: exact, for any order and grouping."""
 
     def local(

@@ -117,10 +117,9 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         law = L2Laplace(sensitivity=noise.scale, epsilon=1.0, dimension=self.dimension)
         pulled = self.lipschitz * (1 + self.relative_tolerance) + law.noise_tail(_TAIL) / records
         if not pulled <= _MAX_TILT * self.lipschitz:
-            raise ValueError(
-                f"Expected noise in the objective of at most {_MAX_TILT:g} times a gradient, "
-                f"got {pulled:.3g}. Use a larger epsilon, or parties with more records."
-            )
+            expected = f"Expected noise in the objective of at most {_MAX_TILT:g} times a gradient"
+            remedy = "Use a larger epsilon, or parties with more records."
+            raise ValueError(f"{expected}, got {pulled:.3g}. {remedy}")
         # Rounded up to few bits: server and party get the same value even if their processors'
         # logarithms differ.
         return round_up_to_bits(pulled / (self.lambda_ + noise.regularisation), _BOUND_BITS)
@@ -152,9 +151,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
         if not randomness.seeded:
             stream = randomness.open_objective_noise(number)
             return draw_rounded_l2_laplace(_UNITS, self.dimension, len(positions), stream)
-        streams = (
-            randomness.open_objective_noise(number, position) for position in positions.tolist()
-        )
+        streams = (randomness.open_objective_noise(number, place) for place in positions.tolist())
         tilts = [draw_rounded_l2_laplace(_UNITS, self.dimension, 1, stream) for stream in streams]
         return np.concatenate(tilts)
 

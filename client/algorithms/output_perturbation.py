@@ -77,10 +77,9 @@ class OutputPerturbation(ReleasedAggregate):
         2⁻⁵²/(λ·h), with h the width over which the slope changes. The limits keep both far away.
         """
         if not self.lambda_ >= MIN_LAMBDA:
-            raise ValueError(
-                f"Expected lambda >= {MIN_LAMBDA:g} with output-perturbation, got "
-                f"{self.lambda_:g}: optima could not be certified for all records."
-            )
+            expected = f"Expected lambda >= {MIN_LAMBDA:g} with output-perturbation"
+            why = "optima could not be certified for all records"
+            raise ValueError(f"{expected}, got {self.lambda_:g}: {why}.")
         if not self.relative_tolerance >= MIN_TOLERANCE * records:
             raise ValueError(
                 f"Expected a relative_tolerance >= {MIN_TOLERANCE:g} per record, here "
@@ -107,9 +106,8 @@ class OutputPerturbation(ReleasedAggregate):
         if plan.gradient_tolerance is None:
             raise ValueError("Expected a plan with a gradient_tolerance, got None.")
         target = plan.gradient_tolerance / block.sizes  # κG/n_j of each party
-        optima = solve_local_optima(
-            self.model, block, lambda_=self.lambda_, gradient_tolerance=target
-        )
+        lambda_ = self.lambda_
+        optima = solve_local_optima(self.model, block, lambda_=lambda_, gradient_tolerance=target)
         failed = tuple(np.flatnonzero(~optima.certified).tolist())
         clamp_entries(optima.theta, self.bound)  # towards the optimum, which is within the bound
         return Contribution(values=optima.theta, failed=failed)
@@ -118,10 +116,9 @@ class OutputPerturbation(ReleasedAggregate):
         """Claim a ball of radius G(1 + κ)/(n₍₁₎λ) (uniform) or G(1 + κ)/(n̄λ) (size)."""
         # A gradient bound that holds only on a ball, or only after clipping, bounds no optimum.
         if not math.isinf(self.model.loss.theta_radius) or self.lipschitz < self.model.lipschitz:
-            raise ValueError(
-                "Expected a loss whose gradient is bounded everywhere, unclipped, got "
-                f"{type(self.model.loss).__name__} with |gradient| ≤ {self.lipschitz:g}."
-            )
+            expected = "Expected a loss whose gradient is bounded everywhere, unclipped"
+            got = f"{type(self.model.loss).__name__} with |gradient| ≤ {self.lipschitz:g}"
+            raise ValueError(f"{expected}, got {got}.")
         self.check_certifiable(facts.max_records)
         radius = compute_optimum_radius(
             lipschitz=self.lipschitz,

@@ -16,6 +16,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import partial
 from itertools import pairwise
 from numbers import Integral
 from pathlib import Path
@@ -46,6 +47,7 @@ from parley.privacy.sensitivity.exact_row_arithmetic import sum_rows
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.path_names import compute_own_file_digest, get_public_name
 
+_PARTS = ("kind", "title", "claim", "init", "local", "update", "model_of", "released")
 _FROM_DATA = {"features", "classes"}
 
 
@@ -122,18 +124,12 @@ class ClippedSum(Statistic, ABC):
         for begin, end in pairwise(block.offsets):
             values = np.zeros((end - begin, self.dimension))
             for record_values, record in zip(values, range(begin, end), strict=True):
-                record_values[:] = self.numbers(
-                    block.features[record].astype(np.float64), block.labels[record]
-                )
+                row = block.features[record].astype(np.float64)
+                record_values[:] = self.numbers(row, block.labels[record])
             clip_rows(values, self.norm)
             total = sum_rows(np.ldexp(values, bits), largest)
             sums.append(np.clip(total, -self.most * largest, self.most * largest))
         return Contribution(values=np.ldexp(np.array(sums, np.float64), -bits), failed=())
-
-
-def _describe_object(found: Any) -> str:
-    """Return a description of what was found under a name: none, or the object's type."""
-    return "none of that name" if found is None else f"an object of type {type(found).__name__}"
 
 
 def _load_class(name: str) -> type[Any]:
@@ -153,14 +149,9 @@ def _load_class_once(name: str, path: str, digest: str | None) -> type[Any]:
     with translate_errors(OwnCodeError, OwnAlgorithmError):
         found = load_code(name, what="algorithm")
     if not isinstance(found, type) or not is_dataclass(found):
-        raise OwnAlgorithmError(
-            f"Expected a dataclass {attribute!r} in {file}, got {_describe_object(found)}."
-        )
-    missing = [
-        part
-        for part in ("kind", "title", "claim", "init", "local", "update", "model_of", "released")
-        if not hasattr(found, part)
-    ]
+        got = "none of that name" if found is None else f"an object of type {type(found).__name__}"
+        raise OwnAlgorithmError(f"Expected a dataclass {attribute!r} in {file}, got {got}.")
+    missing = [part for part in _PARTS if not hasattr(found, part)]
     if missing or not {field.name for field in fields(found)} >= _FROM_DATA:
         raise OwnAlgorithmError(
             f"Expected {name} to have features, classes and all parts of an algorithm "
@@ -221,10 +212,8 @@ def _guarded(own: Any, found: type[Any], part: str, kind: type, place: str) -> A
             failure = describe_failure(error, place, values=part != "local")
             raise OwnAlgorithmError(f"Expected a result of {name}, got {failure}.") from error
         if not isinstance(result, kind):
-            raise OwnAlgorithmError(
-                f"Expected {name} to return an object of type {kind.__name__}, got one of type "
-                f"{type(result).__name__}."
-            )
+            expected = f"Expected {name} to return an object of type {kind.__name__}"
+            raise OwnAlgorithmError(f"{expected}, got one of type {type(result).__name__}.")
         return result
 
     return guarded
@@ -250,10 +239,8 @@ def check_parts(algorithm: Any, plan: ReleasePlan) -> None:
     found = algorithm.local(state, block, plan, Randomness(seed=None, party=None))
     shape = np.shape(found.values)
     if shape != (1, plan.dimension):
-        raise OwnAlgorithmError(
-            f"Expected {name}.local to return values of shape {(1, plan.dimension)} for one "
-            f"party, got {shape}."
-        )
+        expected = f"{name}.local to return values of shape {(1, plan.dimension)} for one party"
+        raise OwnAlgorithmError(f"Expected {expected}, got {shape}.")
     state = algorithm.update(state, np.zeros(plan.dimension))
     _check_theta(state, f"{name}.update")
     algorithm.model_of(state)
@@ -275,11 +262,9 @@ def _build_from_settings(
     known = {field.name.replace("_", "-"): field.name for field in fields(found)}
     for key in _FROM_DATA:
         del known[key]
-    unknown = sorted(set(settings) - set(known))
-    if unknown:
-        raise OwnAlgorithmError(
-            f"Unknown key algorithm.settings.{unknown[0]}. Expected one of: {', '.join(known)}."
-        )
+    if unknown := sorted(set(settings) - set(known)):
+        keys, got = ", ".join(known), f"Unknown key algorithm.settings.{unknown[0]}"
+        raise OwnAlgorithmError(f"{got}. Expected one of: {keys}.")
     try:
         values = {known[key]: value for key, value in settings.items()}
         plain = asdict(found(features=features, classes=classes, **values))
@@ -287,9 +272,8 @@ def _build_from_settings(
     except list_code_failures() as error:
         is_unexpected = not isinstance(error, ValueError | TypeError)
         message = describe_failure(error, name.rpartition(":")[0]) if is_unexpected else str(error)
-        raise OwnAlgorithmError(
-            f"algorithm.settings of {get_public_name(name)}: {message}"
-        ) from error
+        public = get_public_name(name)
+        raise OwnAlgorithmError(f"algorithm.settings of {public}: {message}") from error
 
 
 def describe_own_task(algorithm: Any) -> dict[str, Any]:
@@ -320,19 +304,15 @@ def build_class_spec(algorithm: type[Any], name: str, *, summed: bool) -> Algori
             raise DecodingError("Expected settings in the task of an own algorithm, got none.")
         widths = [settings.get("features"), settings.get("classes")]
         if compute_min_parameters(widths, layered=False) > MAX_MODEL_SIZE:
-            raise DecodingError(
-                f"Expected at most {MAX_MODEL_SIZE} features and classes, got more."
-            )
+            limit = MAX_MODEL_SIZE
+            raise DecodingError(f"Expected at most {limit} features and classes, got more.")
         return "", 1  # its dimension is known, and checked against the policy, once it is built
-
-    def build(settings: Mapping[str, Any], features: int, classes: int) -> Any:
-        return _build_from_settings(algorithm, name, settings, features, classes)
 
     return AlgorithmSpec(
         title=algorithm.title,
         to_task=describe_own_task,
         from_task=of_task,
         parse_size=size,
-        build=build,
+        build=partial(_build_from_settings, algorithm, name),
         summed=summed,
     )

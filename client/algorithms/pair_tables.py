@@ -22,6 +22,7 @@ from parley.client.algorithms.algorithm_spec import (
 )
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
+from parley.client.contract.model_state import Floats
 from parley.client.contract.strict_decoding import (
     DecodingError,
     decode_dataclass,
@@ -72,9 +73,8 @@ class PairTables(SumOfRecords):
         if not self.pairs or not proper or len(set(self.pairs)) < len(self.pairs):
             raise ValueError(f"Expected different pairs i < j of {columns} columns, got others.")
         if self.dimension > MAX_CELLS:
-            raise ValueError(
-                f"Expected at most {MAX_CELLS} cells of all tables, got {self.dimension}."
-            )
+            got = self.dimension
+            raise ValueError(f"Expected at most {MAX_CELLS} cells of all tables, got {got}.")
 
     @property
     def dimension(self) -> int:
@@ -91,9 +91,7 @@ class PairTables(SumOfRecords):
         """Description of rows with one indicator per column, with any labels."""
         return NoModel(features=sum(self.sizes[:-1]), classes=self.sizes[-1])
 
-    def sum_records(
-        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
-    ) -> NDArray[np.float64]:
+    def sum_records(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> Floats:
         """Return `[d]` the cells of `[n, Σ]` rows and their labels."""
         return self.count_cells(encode_rows(rows, labels, self.sizes))
 
@@ -112,9 +110,8 @@ class PairTables(SumOfRecords):
         """Claim one cell of each table, for any records."""
         cells = [self.sizes[i] * self.sizes[j] for i, j in self.pairs]
         tables = (Set.interval(1, 1).spread_over_cells(count) for count in cells)
-        return self.build_claim(
-            Set.product(*tables), classes=self.sizes[-1], features=self.model.features
-        )
+        features, classes = self.model.features, self.model.classes
+        return self.build_claim(Set.product(*tables), classes=classes, features=features)
 
 
 def encode_rows(
@@ -167,9 +164,8 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     if isinstance(pairs, list) and len(pairs) <= MAX_COLUMNS**2:
         return "table", max(len(pairs), 1)
     if pairs not in ("all", "label"):
-        raise DecodingError(
-            f"Expected pairs of columns, 'all' or 'label', got {format_received(pairs)}."
-        )
+        got = format_received(pairs)
+        raise DecodingError(f"Expected pairs of columns, 'all' or 'label', got {got}.")
     return "table", 1
 
 

@@ -47,15 +47,12 @@ class PartySampling:
 
     def __post_init__(self) -> None:
         if not 2.0**-32 <= self.rate <= 1 or not 0 <= self.number <= self.parties:
-            raise ValueError(
-                "Expected a rate from 2^-32 to 1 and a number of at most m parties, got "
-                f"{self.rate}, {self.number} of {self.parties}."
-            )
+            expected = "Expected a rate from 2^-32 to 1 and a number of at most m parties"
+            raise ValueError(f"{expected}, got {self.rate}, {self.number} of {self.parties}.")
         if self.number and (self.hidden or self.rate < 1):
-            raise ValueError(
-                "Expected a publicly sampled number of parties with rate = 1 and hidden = False, "
-                f"got rate = {self.rate}, hidden = {self.hidden}."
-            )
+            expected = "a publicly sampled number of parties with rate = 1 and hidden = False"
+            got = f"rate = {self.rate}, hidden = {self.hidden}"
+            raise ValueError(f"Expected {expected}, got {got}.")
 
     @property
     def includes_everyone(self) -> bool:
@@ -103,8 +100,7 @@ EVERYONE = PartySampling()
 
 
 def _flip_coins(count: int, rate: float, stream: NoiseStream) -> NDArray[np.bool_]:
-    flips: NDArray[np.bool_] = draw_poisson_batches(count, rate, 1, stream)[0]
-    return flips
+    return np.asarray(draw_poisson_batches(count, rate, 1, stream)[0])
 
 
 def _sample_publicly(number: int, plan: ReleasePlan, randomness: Randomness) -> NDArray[np.bool_]:

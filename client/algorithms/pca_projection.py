@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
+from parley.client.contract.model_state import Floats
 from parley.privacy.sensitivity.exact_row_arithmetic import keep_within
 
 
-def project_rows(
-    rows: NDArray[np.floating], components: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def project_rows(rows: NDArray[np.floating], components: Floats) -> Floats:
     """Project rows `[N, p]` on the components to `[N, k]`, each only a function of its row.
 
     A server chooses components and θ. If a row cancels to its last digits, they determine what a
@@ -41,10 +40,8 @@ def project_rows(
 def check_components(components: NDArray[np.generic]) -> None:
     """Check that an array can be the components of some rows."""
     if components.ndim != 2 or components.dtype != np.float64:
-        raise ValueError(
-            f"Expected components [p, k] of float64, got {components.dtype} of shape "
-            f"{components.shape}."
-        )
+        expected = "Expected components [p, k] of float64"
+        raise ValueError(f"{expected}, got {components.dtype} of shape {components.shape}.")
     features, count = components.shape
     if not 1 <= count <= features:
         raise ValueError(f"Expected 1 to {features} components of {features} features.")
@@ -60,9 +57,7 @@ _ROW_BITS, _CHUNK_ROWS = 20, 8192
 """Grid bits of projected rows, and how many rows are projected at a time."""
 
 
-def with_components(
-    algorithm: FederatedAlgorithm, components: NDArray[np.float64]
-) -> FederatedAlgorithm:
+def with_components(algorithm: FederatedAlgorithm, components: Floats) -> FederatedAlgorithm:
     """Return federated averaging whose rows are projected on `[p, k]` components."""
     networked: Any = algorithm
     settings: dict[str, Any] = {"components": components}

@@ -78,11 +78,8 @@ class QueryRelease(ReleasedAggregate):
     @property
     def assumption(self) -> str:
         """Assumptions: who counts as a person, and that reports are fresh. Sums are exact."""
-        return "; ".join(
-            list_query_assumptions(
-                self.counting.unit, reported=self.batch.reporting_query is not None
-            )
-        )
+        reported = self.batch.reporting_query is not None
+        return "; ".join(list_query_assumptions(self.counting.unit, reported=reported))
 
     def init(self) -> State:
         """Return an empty state."""
@@ -114,9 +111,8 @@ class QueryRelease(ReleasedAggregate):
         """Compute each party's integers, as doubles that hold them exactly."""
         max_value = int(plan.encoding.bound)
         # For results by party: the cells of the single party, or of each party of a block.
-        positions = (
-            block.get_positions().tolist() if randomness.party is None else [randomness.party]
-        )
+        party = randomness.party
+        positions = block.get_positions().tolist() if party is None else [party]
         if (reports := get_response_query(self.batch)) is not None:
             block = reports.randomise_block(
                 block, lambda row: randomness.open_noise_share(plan.round_number, positions[row])
@@ -168,9 +164,8 @@ def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
     with decline_errors(Reason.MODEL, (QueryError, SchemaError, WhereError)):
         counting, relation = algorithm.counting, algorithm.neighbouring
         if algorithm.batch.reporting_query is not None and counting != Counting():
-            raise QueryError(
-                "Expected unit record and no results by party with randomised response, got others."
-            )
+            expected = "unit record and no results by party with randomised response"
+            raise QueryError(f"Expected {expected}, got others.")
         algorithm.batch.check(schema, counting.get_relation(relation))
         bound = replace(algorithm, schema=schema)
         counting.compute_sensitivity(algorithm.batch, schema, relation)
@@ -181,17 +176,11 @@ def bind_schema(algorithm: QueryRelease, schema: Schema | None) -> QueryRelease:
 def check_grid(algorithm: QueryRelease, plan: ReleasePlan) -> None:
     """Check that integers are sent unscaled and summed exactly. Raises Declined."""
     if algorithm.counting.parties not in (0, plan.parties):
-        raise Declined(
-            Reason.ALGORITHM,
-            f"Expected cells of {plan.parties} parties, or of all together, got those of "
-            f"{algorithm.counting.parties}.",
-        )
+        expected = f"Expected cells of {plan.parties} parties, or of all together"
+        raise Declined(Reason.ALGORITHM, f"{expected}, got those of {algorithm.counting.parties}.")
     if plan.encoding.scale_bits != 0 or not plan.encoding.bound < MAX_SUM:
-        raise Declined(
-            Reason.GRID,
-            f"Expected a grid of whole numbers below 2^53, got scale_bits "
-            f"{plan.encoding.scale_bits} and bound {plan.encoding.bound:g}.",
-        )
+        got = f"scale_bits {plan.encoding.scale_bits} and bound {plan.encoding.bound:g}"
+        raise Declined(Reason.GRID, f"Expected a grid of whole numbers below 2^53, got {got}.")
 
 
 SPEC = AlgorithmSpec(

@@ -32,10 +32,8 @@ class RajkumarAgarwal(GradientPerturbation):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.tilt_scale < np.inf or self.tilt_seed < 0:
-            raise ValueError(
-                f"Expected tilt_scale > 0 and tilt_seed >= 0, got {self.tilt_scale} and "
-                f"{self.tilt_seed}."
-            )
+            expected = "Expected tilt_scale > 0 and tilt_seed >= 0"
+            raise ValueError(f"{expected}, got {self.tilt_scale} and {self.tilt_seed}.")
 
     @cached_property
     def tilt(self) -> NDArray[np.float64]:

@@ -10,6 +10,7 @@ object states the claim that its plan is checked against, and computes.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -85,10 +86,8 @@ def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:
     """Return the algorithm as plain JSON values."""
     kind = algorithm.kind
     if is_own_code(kind):
-        to_task = load_attribute(f"{_OWN_ALGORITHM}:describe_own_task")
-    else:
-        to_task = ALGORITHMS[kind].to_task
-    return {"kind": kind, **to_task(algorithm)}
+        return {"kind": kind, "settings": asdict(cast(Any, algorithm))}
+    return {"kind": kind, **ALGORITHMS[kind].to_task(algorithm)}
 
 
 def decode_task(
@@ -104,9 +103,8 @@ def decode_task(
         own_models: user-defined models that the party allows: their names → their paths.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("kind"), str):
-        raise DecodingError(
-            f"Expected a task with a kind, got {format_received(value)} without one."
-        )
+        got = format_received(value)
+        raise DecodingError(f"Expected a task with a kind, got {got} without one.")
     kind = value["kind"]
     if kind not in ALGORITHMS and kind not in own_algorithms:  # its name would import it
         known = ", ".join([*ALGORITHMS, *own_algorithms])

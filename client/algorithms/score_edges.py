@@ -36,7 +36,5 @@ def check_edges(edges: tuple[float, ...]) -> None:
     """
     rising = all(low < high for low, high in pairwise((0.0, *edges, 1.0)))  # False for NaN
     if not rising or 0.5 not in edges or len(edges) > _MAX_EDGES:
-        raise ValueError(
-            f"Expected at most {_MAX_EDGES} rising probabilities in (0, 1) as edges, 0.5 among "
-            f"them, got {list(edges)[:12]}."
-        )
+        expected = f"at most {_MAX_EDGES} rising probabilities in (0, 1) as edges, 0.5 among them"
+        raise ValueError(f"Expected {expected}, got {list(edges)[:12]}.")

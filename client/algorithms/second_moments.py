@@ -28,7 +28,7 @@ from parley.client.algorithms.algorithm_spec import (
 )
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.noisy_sums import SumOfRecords
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state import Floats, State
 from parley.client.contract.strict_decoding import (
     DecodingError,
     decode_dataclass,
@@ -105,17 +105,14 @@ class SecondMoments(SumOfRecords):
         """Return an empty state."""
         return {"theta": np.zeros(0)}
 
-    def sum_records(
-        self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]
-    ) -> NDArray[np.float64]:
+    def sum_records(self, rows: NDArray[np.floating[Any]], labels: NDArray[Any]) -> Floats:
         """Return `[d]` the triangle of Σ x xᵀ."""
         one = 1 << self.row_bits
         with np.errstate(over="ignore"):
             integers = np.trunc(rows.astype(np.float64) * one)
         keep_within(integers, one**2)
-        return (
-            self.model.extract_triangle(sum_outer(integers, integers, one**2)) / 2.0**self.grid_bits
-        )
+        triangle = self.model.extract_triangle(sum_outer(integers, integers, one**2))
+        return triangle / 2.0**self.grid_bits
 
     @property
     def row_bits(self) -> int:
@@ -130,9 +127,8 @@ class SecondMoments(SumOfRecords):
     def claim(self, facts: PublicFacts | None = None) -> Claim:
         """Claim a triangle no longer than 1, for any records."""
         unit_ball = Set.ball(self.dimension, squared=4**self.grid_bits)
-        return self.build_claim(
-            unit_ball.restrict_to_acute(), self.grid_bits, features=self.model.features
-        )
+        features = self.model.features
+        return self.build_claim(unit_ball.restrict_to_acute(), self.grid_bits, features=features)
 
 
 def to_task(algorithm: SecondMoments) -> dict[str, Any]:
@@ -145,9 +141,8 @@ def from_task(task: Mapping[str, Any], party: PartyResources) -> SecondMoments:
     check_keys(task, "features", "settings")
     features = decode_value(int, task["features"], "features")
     if not 1 <= features <= MAX_MODEL_SIZE:
-        raise DecodingError(
-            f"Expected 1 to {MAX_MODEL_SIZE} features, got {format_received(features)}."
-        )
+        got = format_received(features)
+        raise DecodingError(f"Expected 1 to {MAX_MODEL_SIZE} features, got {got}.")
     return decode_dataclass(SecondMoments, task["settings"], model=UpperTriangle(features=features))
 
 
@@ -155,9 +150,8 @@ def parse_size(task: Mapping[str, Any]) -> tuple[str, int]:
     """Return the kind of model, and the number of the triangle's entries."""
     features = task.get("features")
     if type(features) is not int or not 0 < features < 2**40:
-        raise DecodingError(
-            f"Expected a whole number of features, got {format_received(features)}."
-        )
+        got = format_received(features)
+        raise DecodingError(f"Expected a whole number of features, got {got}.")
     return "pca-mlp", UpperTriangle(features=features).dimension
 
 

@@ -40,6 +40,7 @@ MAX_ATTEMPTS = 8
 
 _SESSION_PATTERN = re.compile(r"[0-9a-f]{32}")
 
+_PLAIN_FIELDS = ("dataset", "label", "intercept", "schema", "features", "task", "rounds")
 _IDENTIFYING_FIELDS: Final = frozenset(
     {"run_id", "identities", "parameters", "present", "rounds", "serial", "plan"}
 )
@@ -93,16 +94,13 @@ class Agreement:
 
     def compute_content_digest(self) -> bytes:
         """Return a 32-byte digest of all that decides the contribution's values, for any round."""
-        decides = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if each.name not in _IDENTIFYING_FIELDS
-        }
+        names = {each.name for each in fields(self)} - _IDENTIFYING_FIELDS
+        decides = {name: getattr(self, name) for name in names}
         plan = self.plan.with_run_id("").with_round(0)
         return digest(b"parley/content", encode_canonical({**decides, "plan": plan}))
 
-    def compute_proposal_digest(self) -> bytes:
-        """Return a 32-byte digest of what an owner approves: one run with all its releases.
+    def compute_proposal_digest(self) -> str:
+        """Return a digest of what an owner approves, in hex: one run with all its releases.
 
         It leaves out the names of a session and of a round. It also leaves out the results of
         post-processing, which affect no guarantee: the model that a round starts from, and the
@@ -110,7 +108,7 @@ class Agreement:
         """
         run = replace(self.parameters, run_id=bytes(16), commitments=NO_BEACON, beacon=NO_BEACON)
         asked = replace(self, parameters=run, present=b"", components=b"", serial=0, state=b"")
-        return digest(b"parley/proposal", encode_canonical(asked))
+        return digest(b"parley/proposal", encode_canonical(asked)).hex()
 
     def compute_release_digest(self) -> bytes:
         """Return the 32-byte name of one secure sum of one release in a party's ledger."""
@@ -124,14 +122,8 @@ class Agreement:
             "run": self.run_id,
             "session": self.session,
             "parameters": self.parameters.to_bytes().hex(),
-            "dataset": self.dataset,
-            "label": self.label,
-            "intercept": self.intercept,
-            "schema": self.schema,
-            "features": self.features,
-            "task": self.task,
+            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
             "plan": self.plan.to_json(),
-            "rounds": self.rounds,
         }
 
     @classmethod
@@ -158,22 +150,17 @@ class Agreement:
             raise Declined(Reason.PROTOCOL, f"Expected rounds from 1 to {MAX_ROUNDS}.")
         plan = parse_plan(head["plan"])
         if parameters.rounds > MAX_ATTEMPTS * (rounds * plan.steps + 1):
-            raise Declined(
-                Reason.PROTOCOL, f"Expected at most {MAX_ATTEMPTS} attempts at each sum."
-            )
-        features = parse_feature_map(head["features"], agreed=True)
+            expected = f"Expected at most {MAX_ATTEMPTS} attempts at each sum."
+            raise Declined(Reason.PROTOCOL, expected)
         return cls(
+            **{name: head[name] for name in ("dataset", "label", "intercept", "schema")},
             run_id=run_id,
-            dataset=head["dataset"],
-            label=head["label"],
-            intercept=head["intercept"],
-            schema=head["schema"],
             identities=identities,
             parameters=parameters,
             task=task,
             rounds=rounds,
             plan=plan,
-            features=features,
+            features=parse_feature_map(head["features"], agreed=True),
             components=components,
         )
 
@@ -191,9 +178,8 @@ def get_session(head: Mapping[str, Any]) -> str:
     """
     session = head["session"]
     if not isinstance(session, str) or not _SESSION_PATTERN.fullmatch(session):
-        raise Declined(
-            Reason.PROTOCOL, f"Expected a session of 32 hex digits, got {format_received(session)}."
-        )
+        got = format_received(session)
+        raise Declined(Reason.PROTOCOL, f"Expected a session of 32 hex digits, got {got}.")
     return session
 
 

@@ -32,9 +32,7 @@ OWN_FEATURE_MAP: Final = (
 )
 """Assumption for a user's own feature map."""
 
-OWN_NETWORK: Final = (
-    "your own network predicts each record by itself: tested on this machine, not proved"
-)
+OWN_NETWORK = "your own network predicts each record by itself: tested on this machine, not proved"
 """Assumption for held-out records, which a user's own network predicts one at a time."""
 
 OWN_CLAIM: Final = "your own sum moves by at most what its code claims: stated by its author"
@@ -53,9 +51,7 @@ BLOCK_MEMBERSHIP: Final = (
 SERVER_SELECTION: Final = "the server adds up the scores and shows only its selection"
 """Assumption for a selection by exact scores."""
 
-LOCAL_REPORTS: Final = (
-    "each party draws its records' reports from fresh coins and sends nothing else"
-)
+LOCAL_REPORTS = "each party draws its records' reports from fresh coins and sends nothing else"
 """Assumption for randomised response."""
 
 _PARTY_ASSUMPTIONS: Final = frozenset({OWN_CLAIM, SERVER_SELECTION})
@@ -96,9 +92,7 @@ def select_assumptions(unit: Unit, assumptions: Iterable[str]) -> tuple[str, ...
     """Return the assumptions that the guarantee of a unit rests on, each once."""
     if unit is Unit.PARTY:
         assumptions = (
-            each
-            for each in assumptions
-            if each in _PARTY_ASSUMPTIONS or each.startswith(_PUBLIC_SCHEMA)
+            a for a in assumptions if a in _PARTY_ASSUMPTIONS or a.startswith(_PUBLIC_SCHEMA)
         )
     return tuple(dict.fromkeys(filter(None, assumptions)))
 

@@ -71,10 +71,8 @@ def _encode_content(value: Any) -> tuple[bytes, bytes]:  # noqa: PLR0911 - one a
     if isinstance(value, Mapping):
         if not all(type(key) is str for key in value):
             raise TypeError("Expected texts as keys in an agreed value, got others.")
-        return b"m", b"".join(
-            encode_canonical(key) + encode_canonical(value[key]) for key in sorted(value)
-        )
-    raise TypeError(
-        f"Expected a value with a canonical encoding, got {type(value).__name__}: add its type to "
-        "parley.client.contract.canonical_encoding."
-    )
+        entries = (encode_canonical(key) + encode_canonical(value[key]) for key in sorted(value))
+        return b"m", b"".join(entries)
+    expected = "Expected a value with a canonical encoding"
+    why = "add its type to parley.client.contract.canonical_encoding"
+    raise TypeError(f"{expected}, got {type(value).__name__}: {why}.")

@@ -57,20 +57,15 @@ class Guarantee:
 
     def __post_init__(self) -> None:
         if not 0 <= self.delta < 1 or self.sensitivity <= 0:
-            raise ValueError(
-                f"Expected δ in [0, 1) and sensitivity > 0, got {self.delta}, {self.sensitivity}."
-            )
+            got = f"{self.delta}, {self.sensitivity}"
+            raise ValueError(f"Expected δ in [0, 1) and sensitivity > 0, got {got}.")
         if self.against is not self.noise_point.adversary:
-            raise ValueError(
-                f"Expected noise at {self.noise_point} to hold against "
-                f"{self.noise_point.adversary}, got {self.against}."
-            )
+            expected = f"noise at {self.noise_point} to hold against {self.noise_point.adversary}"
+            raise ValueError(f"Expected {expected}, got {self.against}.")
         trained = self.noise_point.is_locally_private and self.mechanism.is_in_contributions
         if (self.shares is None) != (trained or not self.noise_point.in_contributions):
-            raise ValueError(
-                "Expected shares if, and only if, the parties add the noise of a sum, "
-                f"got noise point {self.noise_point}."
-            )
+            expected = "Expected shares if, and only if, the parties add the noise of a sum"
+            raise ValueError(f"{expected}, got noise point {self.noise_point}.")
         if self.shares is not None:
             self.shares.check(self.mechanism)
             if self.noise_point.is_locally_private and self.shares.min_contributions != 1:
@@ -88,17 +83,14 @@ class Guarantee:
                     "for its records do not hide a party."
                 )
         elif sampled is not None and sampled.hidden and self.unit is not Unit.PARTY:
-            raise ValueError(
-                f"Expected unit party with a party's hidden coin, got {self.unit}: a "
-                "sum may show whether the record's party is in it."
-            )
+            expected = "Expected unit party with a party's hidden coin"
+            why = "a sum may show whether the record's party is in it"
+            raise ValueError(f"{expected}, got {self.unit}: {why}.")
         # Noise that hides a whole party also hides each record in it. The converse does not hold.
         smaller = {Unit.RECORD} if self.unit is Unit.PARTY else set()
         if not set(self.charges) <= {self.unit} | smaller:
-            raise ValueError(
-                f"Expected a guarantee of unit {self.unit} to be charged to it or to a "
-                f"unit within it, got {', '.join(self.charges)}."
-            )
+            expected = f"a guarantee of unit {self.unit} to be charged to it or to a unit within it"
+            raise ValueError(f"Expected {expected}, got {', '.join(self.charges)}.")
 
     @property
     def in_training(self) -> bool:
@@ -165,9 +157,8 @@ class Guarantee:
         """Return the sensitivity's relative growth by rounding, on a ring grid of 1/`scale`."""
         if self.in_training:
             return 0.0  # Rounding comes after the noise, so it is post-processing.
-        return (
-            self.mechanism.sensitivity / (self.compute_unit_scale(scale) * self.sensitivity) - 1.0
-        )
+        exact = self.compute_unit_scale(scale) * self.sensitivity
+        return self.mechanism.sensitivity / exact - 1.0
 
     def to_ledger_facts(self, scale: float) -> dict[str, Any]:
         """Return the facts that the ledger stores about it, on a grid of 1/`scale`."""
@@ -196,15 +187,12 @@ class Guarantee:
     @cached_property
     def _accounts(self) -> tuple[dict[str, Any], ...]:
         """ε of one release against each adversary, the weakest first; None if none is proved."""
-        return tuple(
-            {
-                "adversary": str(adversary),
-                "charged": adversary is self.against,
-                "epsilon": _compute_epsilon(self.compute_event_against(adversary), self.delta),
-                "delta": self.delta,
-            }
-            for adversary in Adversary
-        )
+        accounts = []
+        for adversary in Adversary:
+            epsilon = _compute_epsilon(self.compute_event_against(adversary), self.delta)
+            charged = {"adversary": str(adversary), "charged": adversary is self.against}
+            accounts.append({**charged, "epsilon": epsilon, "delta": self.delta})
+        return tuple(accounts)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values. `plan_decoding.decode_guarantee` is the inverse."""
@@ -221,11 +209,9 @@ class Guarantee:
 
 @lru_cache(maxsize=256)
 def _compute_epsilon(event: PrivacyEvent | None, delta: float) -> float | None:
-    epsilon = (
-        math.inf
-        if event is None
-        else Composition.from_events([event]).compute_lowest_epsilon(delta)[1]
-    )
+    if event is None:
+        return None
+    _, epsilon = Composition.from_events([event]).compute_lowest_epsilon(delta)
     return epsilon if math.isfinite(epsilon) else None
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load, save
 
-State = dict[str, NDArray[np.float64]]
+Floats = NDArray[np.float64]
+State = dict[str, Floats]
 """Named float64 arrays. `theta` is the model, `[d]`."""
 
 

@@ -123,11 +123,8 @@ def build_response(
     head: Mapping[str, Any] | None = None, blobs: tuple[bytes, ...] = ()
 ) -> MessageFrame:
     """Build an ok answer."""
-    return MessageFrame(
-        kind="answer",
-        head={"version": WIRE_VERSION, "status": str(Status.OK), **(head or {})},
-        blobs=blobs,
-    )
+    head = {"version": WIRE_VERSION, "status": str(Status.OK), **(head or {})}
+    return MessageFrame(kind="answer", head=head, blobs=blobs)
 
 
 def build_refusal(reason: Reason) -> MessageFrame:
@@ -142,12 +139,9 @@ def encode_frame(frame: MessageFrame) -> bytes:
     Raises:
         ValueError: the head has values that JSON lacks, such as NaN. This is a bug in Parley.
     """
-    head = json.dumps(
-        {"kind": frame.kind, "head": dict(frame.head), "blobs": [len(b) for b in frame.blobs]},
-        allow_nan=False,
-        separators=(",", ":"),
-        sort_keys=True,
-    ).encode()
+    outer = {"kind": frame.kind, "head": dict(frame.head), "blobs": [len(b) for b in frame.blobs]}
+    text = json.dumps(outer, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    head = text.encode()
     return b"".join([_MAGIC, len(head).to_bytes(4, "big"), head, *frame.blobs])
 
 
@@ -196,10 +190,8 @@ def parse_request(data: bytes) -> MessageFrame:
             raise Declined(Reason.VERSION, f"Expected version {WIRE_VERSION}, got {version!r:.40}.")
         hints, blobs = REQUESTS[frame.kind]
         if set(frame.head) != {*hints, "version"} or len(frame.blobs) != blobs:
-            raise WireError(
-                f"Expected {sorted([*hints, 'version'])} and {blobs} blobs with {frame.kind}, got "
-                f"{sorted(frame.head)!s:.200} and {len(frame.blobs)}."
-            )
+            expected = f"Expected {sorted([*hints, 'version'])} and {blobs} blobs with {frame.kind}"
+            raise WireError(f"{expected}, got {sorted(frame.head)!s:.200} and {len(frame.blobs)}.")
         for key, hint in hints.items():
             decode_value(hint, frame.head[key], key)
     return frame

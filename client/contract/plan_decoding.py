@@ -41,9 +41,8 @@ def decode_plan(value: Any) -> ReleasePlan:
     if not 1 <= plan.min_survivors <= plan.parties or plan.weights not in ("uniform", "size"):
         raise DecodingError("Expected min_survivors from 1 to m and known weights, got others.")
     if any(each.mechanism.dimension != plan.dimension for each in plan.guarantees):
-        raise DecodingError(
-            f"Expected mechanisms of the plan's dimension, {plan.dimension}, got others."
-        )
+        expected = f"Expected mechanisms of the plan's dimension, {plan.dimension}"
+        raise DecodingError(f"{expected}, got others.")
     if min(plan.lipschitz, plan.mean_records) <= 0 or plan.lambda_ < 0:
         raise DecodingError("Expected G and mean records > 0, λ >= 0.")
     if not 1 <= plan.step <= plan.steps:
@@ -82,9 +81,8 @@ def decode_mechanism(value: Any) -> Mechanism:
         raise DecodingError(f"Expected a mechanism as an object, got {type(value).__name__}.")
     law = value.get("law")
     if not isinstance(law, str) or law not in MECHANISM_CLASSES:
-        raise DecodingError(
-            f"Expected a noise law of {', '.join(MECHANISM_CLASSES)}, got {format_received(law)}."
-        )
+        expected = f"Expected a noise law of {', '.join(MECHANISM_CLASSES)}"
+        raise DecodingError(f"{expected}, got {format_received(law)}.")
     settings = {key: part for key, part in value.items() if key != "law"}
     mechanism: Mechanism = decode_dataclass(MECHANISM_CLASSES[law], settings)
     return mechanism

@@ -88,15 +88,12 @@ class ReleasePlan:
         units = [each.unit for each in self.guarantees]
         charged = [unit for each in self.guarantees for unit in each.charges]
         if not units or len(set(units)) < len(units) or sorted(charged) != sorted(units):
-            raise ValueError(
-                f"Expected guarantees of different units, each charged once, got units {units} "
-                f"and charges {charged}."
-            )
+            expected = "Expected guarantees of different units, each charged once"
+            raise ValueError(f"{expected}, got units {units} and charges {charged}.")
         split = [each for each in self.guarantees if each.shares is not None]
         if len({(each.mechanism.law, each.mechanism.scale, each.shares) for each in split}) > 1:
-            raise ValueError(
-                "Expected all guarantees by noise in shares to have the same noise, got several."
-            )
+            expected = "all guarantees by noise in shares to have the same noise"
+            raise ValueError(f"Expected {expected}, got several.")
         sampled = self.sampled_noises
         noises = {(each.scale, each.steps) for each in sampled}
         if sampled and (len(sampled) < len(self.guarantees) or len(noises) > 1):
@@ -186,9 +183,8 @@ class ReleasePlan:
     @property
     def noises(self) -> tuple[Mechanism, ...]:
         """The mechanisms of the server's noise. Accounts of one noise occur once."""
-        noises = tuple(
-            each.mechanism for each in self.guarantees if not each.noise_point.in_contributions
-        )
+        added = [each for each in self.guarantees if not each.noise_point.in_contributions]
+        noises = tuple(each.mechanism for each in added)
         return noises[:1] if self.sampled_noises else noises
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
@@ -256,10 +252,8 @@ class ReleasePlan:
         """
         split, dealer = self.shared_guarantee, self.central_noise_plan
         if split is None or split.shares is None or dealer is None:
-            raise ValueError(
-                "Expected noise in shares for central noise, got noise point "
-                f"{self.primary.noise_point}."
-            )
+            expected = "Expected noise in shares for central noise"
+            raise ValueError(f"{expected}, got noise point {self.primary.noise_point}.")
         total = np.zeros(self.dimension, dtype=np.int64)
         if summed is not None:
             total += dealer.encoding.decode(summed)

@@ -16,12 +16,10 @@ def _require(expected: Any, reason: str) -> BeforeValidator:
 
     def check(value: Any) -> Any:
         if value != expected or type(value) is not type(expected):
-            kept, got = (
-                str(v).lower() if isinstance(v, bool) else repr(v) for v in (expected, value)
-            )
-            raise ValueError(
-                f"Expected {kept}, got {got}. {reason} Delete the key or write {kept}."
-            )
+            both = (expected, value)
+            kept, got = (str(v).lower() if isinstance(v, bool) else repr(v) for v in both)
+            remedy = f"Delete the key or write {kept}"
+            raise ValueError(f"Expected {kept}, got {got}. {reason} {remedy}.")
         return value
 
     return BeforeValidator(check)

@@ -82,9 +82,8 @@ class RosterParty:
                 f"first a letter or digit, got {self.name[:80]!r}."
             )
         if len(self.identity) != 32:
-            raise RosterError(
-                f"Expected an identity of 32 bytes for {self.name}, got {len(self.identity)}."
-            )
+            size = len(self.identity)
+            raise RosterError(f"Expected an identity of 32 bytes for {self.name}, got {size}.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,9 +95,8 @@ class Deployment:
 
     def __post_init__(self) -> None:
         if self.server_address and not _ADDRESS.fullmatch(self.server_address):
-            raise RosterError(
-                f"Expected the server's address as host:port, got {self.server_address[:80]!r}."
-            )
+            got = f"{self.server_address[:80]!r}"
+            raise RosterError(f"Expected the server's address as host:port, got {got}.")
         for what, values in (
             ("name", [party.name for party in self.parties]),
             ("identity", [party.identity.hex() for party in self.parties]),
@@ -119,9 +117,8 @@ class Deployment:
         Names and identities define the parties. The address is only where they meet.
         """
         # Each party has a digest of fixed length, so no two rosters concatenate to the same bytes.
-        parties = sorted(
-            digest(b"parley/party", party.name.encode(), party.identity) for party in self.parties
-        )
+        tag = b"parley/party"
+        parties = sorted(digest(tag, each.name.encode(), each.identity) for each in self.parties)
         return digest(_ID_TAG, *parties).hex()
 
     @property
@@ -175,20 +172,15 @@ def _parse_deployment(text: str, path: Path) -> Deployment:
         where = ".".join(str(part) for part in first["loc"])
         raise RosterError(f"{path}: {where}: {first['msg']}.") from error
     try:
-        deployment = Deployment(
-            server_address=read.server,
-            parties=tuple(
-                RosterParty(name=p.name, identity=bytes.fromhex(p.identity)) for p in read.party
-            ),
-        )
+        parties = [RosterParty(name=p.name, identity=bytes.fromhex(p.identity)) for p in read.party]
+        deployment = Deployment(server_address=read.server, parties=tuple(parties))
     except RosterError as error:
         raise RosterError(f"{path}: {error}") from error
     if deployment.id != read.id:
-        raise RosterError(
-            f"{path}: Expected id {deployment.id}, computed from the parties "
-            f"listed, got {read.id}: a name or an identity was changed by hand. Ask "
-            "the server administrator for the original file."
-        )
+        expected = f"{path}: Expected id {deployment.id}, computed from the parties listed"
+        got = f"{read.id}: a name or an identity was changed by hand"
+        remedy = "Ask the server administrator for the original file."
+        raise RosterError(f"{expected}, got {got}. {remedy}")
     return deployment
 
 

@@ -36,6 +36,7 @@ from pydantic_core import core_schema as schemas
 MAX_TEXT_LENGTH = 512
 """Maximum number of characters of a text value."""
 _MAX_LIST_LENGTH = 64
+_SHORT: Any = {"max_length": _MAX_LIST_LENGTH, "fail_fast": True}
 _LONGEST_SHOWN, _MOST_WORDS = 40, 160
 _PLAIN: dict[Any, schemas.CoreSchema] = {
     object: schemas.any_schema(),  # the code that computes with it decodes it
@@ -106,20 +107,15 @@ def _validate(expected: SchemaValidator, value: Any, name: str) -> Any:
         raise DecodingError(f"Expected exactly the keys of {'.'.join(inside)}, got {got}.")
     place = ".".join([*inside, last])
     _, _, what = wrong["msg"].partition(" should ")  # Input should be …, String should have …
-    raise DecodingError(
-        f"Expected {place} to {what[:_MOST_WORDS]}, got {format_received(wrong['input'])}."
-    )
+    got = format_received(wrong["input"])
+    raise DecodingError(f"Expected {place} to {what[:_MOST_WORDS]}, got {got}.")
 
 
 @lru_cache(maxsize=256)
 def _build_fields_validator(kind: Any, excluded: frozenset[str]) -> SchemaValidator:
     hints = get_type_hints(kind)
     names = {field.name for field in fields(kind) if field.init} - excluded
-    asked = {
-        name: schemas.typed_dict_field(_build_schema(hints[name]))
-        for name in hints
-        if name in names
-    }
+    asked = {n: schemas.typed_dict_field(_build_schema(hints[n])) for n in hints if n in names}
     return SchemaValidator(schemas.typed_dict_schema(asked, extra_behavior="forbid"))
 
 
@@ -137,16 +133,9 @@ def _build_schema(hint: Any) -> schemas.CoreSchema:
     if origin is Literal:
         return schemas.literal_schema(list(args))
     if origin is tuple:  # JSON has only lists
-        return schemas.tuple_schema(
-            [_build_schema(args[0])],
-            variadic_item_index=0,
-            max_length=_MAX_LIST_LENGTH,
-            fail_fast=True,
-        )
+        return schemas.tuple_schema([_build_schema(args[0])], variadic_item_index=0, **_SHORT)
     if origin is Mapping:
-        return schemas.dict_schema(
-            *map(_build_schema, args), max_length=_MAX_LIST_LENGTH, fail_fast=True, strict=True
-        )
+        return schemas.dict_schema(*map(_build_schema, args), strict=True, **_SHORT)
     if isinstance(hint, type) and issubclass(hint, Enum):
         return schemas.enum_schema(hint, list(hint))
     if hint not in _PLAIN:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
 
@@ -29,19 +28,4 @@ class AppDataBlock(PartyBlock):
             labels=np.zeros(parties, np.int64),
             offsets=np.arange(parties + 1),
             paths=paths,
-        )
-
-    def slice_parties(self, first: int, last: int) -> AppDataBlock:
-        """Return the block of parties `first` to `last − 1`."""
-        return self.take(np.arange(first, last))
-
-    def take(self, parties: Sequence[int] | NDArray[np.int64]) -> AppDataBlock:
-        """Return the block of the chosen parties, in the order given."""
-        own = super().take(parties)
-        return AppDataBlock(
-            features=own.features,
-            labels=own.labels,
-            offsets=own.offsets,
-            positions=own.positions,
-            paths=self.paths,
         )

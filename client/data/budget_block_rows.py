@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
@@ -12,14 +14,13 @@ from parley.client.data.raw_table import RawTable
 from parley.privacy.ledger.block_composition import compute_block_number
 
 
-def find_blocks(
-    division: Division, table: RawTable
-) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
+def find_blocks(division: Division, table: RawTable) -> tuple[NDArray[np.uint64], NDArray[Any]]:
     """Return `[N]` ledger numbers of the rows' blocks, and the positions of rows to read."""
     texts = read_plain_texts(table, division.column)
     if (empty := (texts == "").to_numpy()).any():
+        row = int(empty.argmax())
         raise table.build_fault(
-            "a record's block", "an empty value", row=int(empty.argmax()), column=division.column
+            "a record's block", "an empty value", row=row, column=division.column
         )
     # A list, because an array of texts makes every text as long as the longest.
     names = texts.unique().to_list()

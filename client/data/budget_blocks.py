@@ -19,9 +19,8 @@ def check_ignored(schema: Schema, column: str, *, key: str, why: str) -> None:
     known = schema.columns.get(column)
     if not isinstance(known, IgnoreColumn):
         got = f"none {column!r}" if known is None else f"{column!r}, of kind {known.kind}"
-        raise SchemaError(
-            f"Expected {key}, a column of kind ignore in the schema, got {got}: {why}."
-        )
+        expected = f"Expected {key}, a column of kind ignore in the schema"
+        raise SchemaError(f"{expected}, got {got}: {why}.")
 
 
 @dataclass(frozen=True, kw_only=True)

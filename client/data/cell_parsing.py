@@ -34,9 +34,8 @@ def read_feature_cells(
     """Return a column's numbers or codes, and how many were outside its range."""
     if isinstance(column, CategoricalColumn):
         return _encode_categories(table, name, column), 0
-    return read_ranged_numbers(
-        table, name, column.range, outside=column.outside, missing=column.missing
-    )
+    outside, missing = column.outside, column.missing
+    return read_ranged_numbers(table, name, column.range, outside=outside, missing=missing)
 
 
 def read_ranged_numbers(
@@ -237,12 +236,9 @@ def select_labelled(table: RawTable, schema: Schema) -> RawTable:
         return table
     if schema.label.missing == "drop":
         return table.take(np.setdiff1d(np.arange(table.rows), rows))
-    raise table.build_missing_error(
-        "a label in every record",
-        rows,
-        column=schema.label_column,
-        remedy='missing = "drop" in the label\'s column leaves such records out',
-    )
+    remedy = 'missing = "drop" in the label\'s column leaves such records out'
+    name = schema.label_column
+    raise table.build_missing_error("a label in every record", rows, column=name, remedy=remedy)
 
 
 def read_group_texts(table: RawTable, name: str) -> NDArray[np.str_]:
@@ -261,9 +257,8 @@ def read_plain_texts(table: RawTable, name: str) -> pl.Series:
 
 def look_up(texts: pl.Series, known: Sequence[str]) -> NDArray[np.int64]:
     """Return `[N]` positions in `known`, −1 for an unknown text or null."""
-    codes = texts.replace_strict(
-        list(known), list(range(len(known))), default=-1, return_dtype=pl.Int64
-    )
+    numbers = list(range(len(known)))
+    codes = texts.replace_strict(list(known), numbers, default=-1, return_dtype=pl.Int64)
     return codes.fill_null(-1).to_numpy(writable=True)
 
 
@@ -329,9 +324,8 @@ def encode_binary_labels(table: RawTable, schema: Schema) -> NDArray[np.float64]
 def encode_class_labels(table: RawTable, schema: Schema) -> NDArray[np.int64]:
     """Return `[N]` classes 0..K−1."""
     known = [canonicalize_text(value) for value in schema.label.classes or ()]
-    return _encode_known(
-        table, schema.label_column, read_label_texts(table, schema), known, "classes"
-    )
+    texts = read_label_texts(table, schema)
+    return _encode_known(table, schema.label_column, texts, known, "classes")
 
 
 def encode_targets(table: RawTable, schema: Schema) -> NDArray[np.float64]:

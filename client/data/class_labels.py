@@ -14,7 +14,5 @@ def to_classes(labels: NDArray[Any], classes: int) -> tuple[NDArray[np.int64], i
         return (np.asarray(labels, dtype=np.float64) > 0).astype(np.int64), 2
     whole = np.asarray(labels).astype(np.int64)
     if len(whole) and not (whole.min() >= 0 and whole.max() < classes):
-        raise ValueError(
-            f"Expected labels in 0..{classes - 1}, got {whole.min()} to {whole.max()}."
-        )
+        raise ValueError(f"Expected labels 0..{classes - 1}, got {whole.min()} to {whole.max()}.")
     return whole, classes

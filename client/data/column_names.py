@@ -35,11 +35,8 @@ def get_file_format(path: str | Path, file: FileFormat) -> str:
     refuse_folder(path)
     suffixed = [kind for suffix, kind in SUFFIXES.items() if name.lower().endswith(suffix)]
     if file.format is None and not suffixed:
-        raise DataError(
-            "a suffix .csv, .tsv, .txt, .csv.gz, .parquet or .npz (or file.format in the schema)",
-            repr(name),
-            path=path,
-        )
+        suffixes = "a suffix .csv, .tsv, .txt, .csv.gz, .parquet or .npz"
+        raise DataError(f"{suffixes} (or file.format in the schema)", repr(name), path=path)
     if suffixed and not name.lower().endswith(".txt"):
         return suffixed[0]
     return file.format or suffixed[0]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -83,12 +84,9 @@ def canonicalize_text(value: Value) -> str:
 
 
 def _require_distinct(name: str, values: Sequence[Value]) -> None:
-    seen: set[str] = set()
-    for value in values:
-        text = canonicalize_text(value)
-        if text in seen:
+    for text, count in Counter(map(canonicalize_text, values)).items():
+        if count > 1:
             raise ValueError(f"Expected distinct {name}, got {text!r} twice.")
-        seen.add(text)
 
 
 _MAX_END = 1e300
@@ -196,10 +194,8 @@ class NumericColumn(_Scaled):
     def _check_step(self) -> NumericColumn:
         low, high = self.range
         if self.step is not None and not 1 <= (high - low) / self.step <= _MAX_STEPS:
-            raise ValueError(
-                f"Expected a step that divides the range [{low:g}, {high:g}] into 1 to 2^53 steps, "
-                f"got {self.step:g}."
-            )
+            expected = f"a step that divides the range [{low:g}, {high:g}] into 1 to 2^53 steps"
+            raise ValueError(f"Expected {expected}, got {self.step:g}.")
         return self
 
 
@@ -314,11 +310,8 @@ class LabelColumn(SchemaPart):
     @field_validator("positive", "negative", mode="before")
     @classmethod
     def _wrap_value(cls, value: object) -> object:
-        return (
-            value
-            if value is None or value == "rest" or isinstance(value, list | tuple)
-            else [value]
-        )
+        given = value is None or value == "rest" or isinstance(value, list | tuple)
+        return value if given else [value]
 
     @model_validator(mode="after")
     def _check(self) -> LabelColumn:

@@ -74,9 +74,8 @@ def sum_contents(parts: Sequence[ContentDigest]) -> ContentDigest | None:
 
 def digest_rows(rows: NDArray[Any], labels: NDArray[Any]) -> ContentDigest:
     """Return the contents of `[N, p]` prepared rows and their `[N]` labels."""
-    return digest_columns(
-        [to_bits(rows), to_bits(labels)], len(labels), description=f"prepared {rows.shape[1:]}"
-    )
+    columns, description = [to_bits(rows), to_bits(labels)], f"prepared {rows.shape[1:]}"
+    return digest_columns(columns, len(labels), description=description)
 
 
 def digest_columns(
@@ -92,12 +91,8 @@ def digest_columns(
         pieces = [column[begin : begin + _CHUNK] for column in columns]
         chunk = np.concatenate([piece.reshape(len(piece), -1) for piece in pieces], axis=1)
         width, cells = chunk.itemsize * chunk.shape[1], memoryview(chunk.tobytes())
-        hashed = b"".join(
-            [
-                blake2b(cells[start : start + width], digest_size=_ROW_BYTES).digest()
-                for start in range(0, len(cells), width)
-            ]
-        )
+        records = (cells[start : start + width] for start in range(0, len(cells), width))
+        hashed = b"".join([blake2b(row, digest_size=_ROW_BYTES).digest() for row in records])
         total += _sum_hashes(hashed)
         digests[begin : begin + _CHUNK, :2] = np.frombuffer(hashed, "<u8").reshape(-1, 4)[:, :2]
     digest = sha256(description.encode())
@@ -105,9 +100,8 @@ def digest_columns(
     digests[:, :2] ^= np.frombuffer(digest.digest()[:16], "<u8")
     if blocks is not None:
         digests[:, 2] = blocks
-    return ContentDigest(
-        columns=digest.hexdigest(), rows=rows, total=total % _MODULUS, digests=digests
-    )
+    names, total = digest.hexdigest(), total % _MODULUS
+    return ContentDigest(columns=names, rows=rows, total=total, digests=digests)
 
 
 def _sum_hashes(hashed: bytes) -> int:
@@ -128,10 +122,8 @@ def to_bits(values: NDArray[Any]) -> NDArray[np.uint64]:
 
 def hash_texts(texts: list[str]) -> NDArray[np.uint64]:
     """Return a 64-bit digest of each text."""
-    known = {
-        text: int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
-        for text in set(texts)
-    }
+    hashes = {text: blake2b(text.encode(), digest_size=8).digest() for text in set(texts)}
+    known = {text: int.from_bytes(digest, "big") for text, digest in hashes.items()}
     # An empty cell has the same digest in a file of text and in one of numbers.
     known[""] = int(np.float64(np.nan).view(np.uint64))
     return np.array([known[text] for text in texts], dtype=np.uint64)

@@ -47,9 +47,8 @@ def find_encoding_remedy(path: str | Path, encoding: str) -> str:
 
 def _find_first_fitting(path: str | Path) -> str:
     """Return the first encoding that decodes the whole file, of ASCII, UTF-8 and Windows-1252."""
-    fitting = {
-        name: codecs.getincrementaldecoder(name)() for name in ("ascii", "utf-8", "windows-1252")
-    }
+    names = ("ascii", "utf-8", "windows-1252")
+    fitting = {name: codecs.getincrementaldecoder(name)() for name in names}
     with open_decompressed(path) as stream:
         piece = stream.read(_PIECE_BYTES)
         if piece.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -113,9 +112,7 @@ def check_first_line(path: str | Path, encoding: str, separator: str, *, header:
     if re.fullmatch(_SEPARATOR_LINE, text.lstrip("\ufeff").partition("\n")[0].strip()):
         got = "Excel's line sep= (delete the lines above the names)"
     elif all(len(cells) == first + 1 and not cells[-1].strip() for cells in others):
-        got = (
-            f"one with {first}, and an empty cell at every line's end (delete the separator there)"
-        )
+        got = f"one with {first}, and an empty cell at every line's end (delete that separator)"
     elif first > width or _is_number(others[0][1:]) or not any(map(_is_number, others)):
         counted = "one name" if abs(width - first) == 1 else f"{abs(width - first)} names"
         less = "fewer" if first < width else "more"

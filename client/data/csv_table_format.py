@@ -16,7 +16,7 @@ def _read_tables(source: str | Path, request: ReadRequest) -> Iterator[RawTable]
     """Yield batches of a CSV. A record of another width may be the header's fault."""
     file = request.schema.file
     try:
-        yield from read_csv_tables(source, file, list(request.names), list(request.wanted))
+        yield from read_csv_tables(source, request)
     except DataError as error:
         if error.row and not error.column:
             check_first_line(source, file.encoding, file.separator, header=file.header)

@@ -23,6 +23,7 @@ import polars as pl
 from parley.client.data.data_error import DataError
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat
+from parley.client.data.table_formats import ReadRequest
 from parley.safe_io.os_errors import describe_cause
 
 _PIECE_BYTES = 2**22
@@ -31,6 +32,7 @@ _PIECE_BYTES = 2**22
 _MAX_RECORD_CHARS = 2**24
 """Maximum number of characters of a record (or gap)."""
 
+_TOO_LONG = "a longer one (a quotation mark that is never closed?)"
 _MAX_COLUMNS = 2**16
 _MAX_SEPARATORS = 2**18
 """Maximum number of separators of a record, including those within quoted text. No table has more
@@ -171,8 +173,7 @@ def read_csv_batches(path: str | Path, *, separator: str, encoding: str) -> Iter
             return
         if len(rest) > _MAX_RECORD_CHARS:
             expected = f"records of at most {_MAX_RECORD_CHARS:,} characters"
-            got = "a longer one (a quotation mark that is never closed?)"
-            raise DataError(expected, got, path=path, row=line)
+            raise DataError(expected, _TOO_LONG, path=path, row=line)
 
 
 def _find_records_end(text: str, separator: str, path: str | Path, line: int) -> int:
@@ -192,20 +193,13 @@ def _find_records_end(text: str, separator: str, path: str | Path, line: int) ->
 
 
 def _build_csv_error(error: csv.Error, *, path: str | Path, line: int) -> DataError:
-    text = str(error)
+    text, limit = str(error), csv.field_size_limit()
+    text_after = "text after it (is a mark never closed, or not doubled within a field?)"
     for part, expected, got in (
         ("unexpected end of data", "a quotation mark that is closed", "the end of the file"),
-        (
-            "expected after",
-            "a quotation mark that ends its field",
-            "text after it (is a mark never closed, or not doubled within a field?)",
-        ),
+        ("expected after", "a quotation mark that ends its field", text_after),
         ("new-line character", "lines that end in \\n or \\r\\n", "\\r within a line"),
-        (
-            "field larger",
-            f"fields of at most {csv.field_size_limit():,} characters",
-            "a longer one (a quotation mark that is never closed?)",
-        ),
+        ("field larger", f"fields of at most {limit:,} characters", _TOO_LONG),
     ):
         if part in text:
             return DataError(expected, got, path=path, row=line)
@@ -225,10 +219,9 @@ def read_csv_names(path: str | Path, file: FileFormat) -> list[str]:
     return [f"column_{at}" for at in range(1, len(first) + 1)]
 
 
-def read_csv_tables(
-    path: str | Path, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[RawTable]:
+def read_csv_tables(path: str | Path, request: ReadRequest) -> Iterator[RawTable]:
     """Yield the wanted cells of a CSV with columns `names`, as text, in batches."""
+    file, names = request.schema.file, list(request.names)
     header = file.header
     for batch in read_csv_batches(path, separator=file.separator, encoding=file.encoding):
         content, header = (_drop_header(batch) if header else batch), False
@@ -238,8 +231,8 @@ def read_csv_tables(
         lines = content if '"' in content.text else replace(content, text="")
         yield RawTable(
             path=str(path),
-            frame=_parse_cells(content, names)[wanted],  # by exact names: `select` takes patterns
-            arrays={},
+            # By exact names: `select` takes patterns.
+            frame=_parse_cells(content, names)[list(request.wanted)],
             typed=False,
             null_values=file.null_values,
             decimal=file.decimal,

@@ -52,14 +52,12 @@ class DataError(ValueError):
         first, more = faults[0], len(faults) - _MAX_FAULTS
         if len(faults) == 1:
             return first
-        combined = cls(
-            first.expected, first.got, path=first.path, row=first.row, column=first.column
-        )
+        row, column = first.row, first.column
+        combined = cls(first.expected, first.got, path=first.path, row=row, column=column)
         tail = [f"and {more} more columns"] if more > 0 else []
         combined.args = ("\n".join([*map(str, faults[:_MAX_FAULTS]), *tail]),)
-        combined.log_message = "\n".join(
-            [*(fault.log_message for fault in faults[:_MAX_FAULTS]), *tail]
-        )
+        messages = [fault.log_message for fault in faults[:_MAX_FAULTS]]
+        combined.log_message = "\n".join([*messages, *tail])
         return combined
 
 

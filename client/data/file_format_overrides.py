@@ -39,10 +39,8 @@ def parse_file_table(table: Any) -> FormattedFile:
     if isinstance(table, str | Path):
         table = {"path": table}
     if not isinstance(table, Mapping) or not isinstance(path := table.get("path"), str | Path):
-        raise ValueError(
-            'Expected a table with path, such as { path = "south.csv", separator = ";" }, got '
-            f"{table!r:.100}."
-        )
+        expected = 'Expected a table with path, such as { path = "south.csv", separator = ";" }'
+        raise ValueError(f"{expected}, got {table!r:.100}.")
     if not str(path):
         raise ValueError("Expected path to name a file, got an empty text.")
     keys = {str(name): value for name, value in table.items() if name != "path"}

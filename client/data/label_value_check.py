@@ -37,12 +37,17 @@ _FAMILIES: tuple[tuple[tuple[type, ...], str], ...] = (
     ((bool, np.bool_), "truth value"),
     ((int, float, Decimal, np.integer, np.floating), "number"),
     ((bytes,), _BYTES),
-    ((datetime.date, datetime.time, datetime.timedelta), _DATES),
-    ((np.datetime64, np.timedelta64), _DATES),
+    ((datetime.date, datetime.time, datetime.timedelta, np.datetime64, np.timedelta64), _DATES),
     ((complex, np.complexfloating), _COMPLEX),
 )
 """Types of objects → what they are. The first that fits counts: a truth value is an int, too."""
 _MISSING = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
+"""Texts of objects that mean a missing value, in any library."""
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether an object means a missing value. A text never does, whatever its spelling."""
+    return not isinstance(value, str) and str(value) in _MISSING
 
 
 def describe_label_fault(values: Any) -> str:
@@ -50,7 +55,7 @@ def describe_label_fault(values: Any) -> str:
     cells, fault = _list_objects(values)
     kinds: dict[str, str] = {}
     for kind, example in {type(value): value for value in cells}.items():
-        if isinstance(example, str) or str(example) not in _MISSING:
+        if not is_missing(example):
             family = next((name for types, name in _FAMILIES if isinstance(example, types)), None)
             if family is None:
                 return f"objects of type {kind.__name__} (make them numbers or text)"

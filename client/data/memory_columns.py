@@ -30,13 +30,11 @@ from parley.client.data.column_names import check_unique_names
 from parley.client.data.column_types import LONGEST_NUMBER, ArrayColumn
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import IN_MEMORY, Array, MemoryTable
-from parley.client.data.label_value_check import describe_label_fault
+from parley.client.data.label_value_check import describe_label_fault, is_missing
 from parley.client.data.schema import Schema
 
 _DOUBLE_BYTES = 8
 _EXPECTED = "a frame, columns by name, a pair (X, y), or a Dataset of pairs"
-_MISSING_OBJECTS = frozenset({"None", "nan", "NaN", "<NA>", "NaT"})
-"""Texts of objects that mean a missing value, in any library."""
 
 
 def build_memory_table(
@@ -54,12 +52,9 @@ def build_memory_table(
             raise DataError("a pair (X, y)", f"a tuple of {len(data)}", path=name)
         return _build_table_from_pair(*data, schema, name)
     if isinstance(data, Mapping) or hasattr(data, "columns"):
-        names = data.keys() if isinstance(data, Mapping) else data.columns
-        return MemoryTable(
-            columns=to_columns(data, schema, name),
-            name=name,
-            label_faults={str(each): describe_label_fault(data[each]) for each in names},
-        )
+        names = _list_column_names(data)
+        faults = {str(each): describe_label_fault(data[each]) for each in names}
+        return MemoryTable(columns=to_columns(data, schema, name), name=name, label_faults=faults)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not hasattr(data, "dtype"):
         return _build_table_from_pair(*_stack_pairs(data, name), schema, name)
     raise DataError(_EXPECTED, type(data).__name__, path=name)
@@ -80,14 +75,11 @@ def to_columns(
     Texts stay texts, with "" for a missing one. Numbers with missing ones among them become floats
     with NaN. A column of shape [N, 1] becomes `[N]`, unless the schema declares an array.
     """
-    names = list(frame.keys()) if isinstance(frame, Mapping) else list(frame.columns)
+    names = _list_column_names(frame)
     if getattr(getattr(frame, "columns", None), "nlevels", 1) > 1:
-        raise DataError(
-            "one name for each column",
-            "names of several levels (frame.columns = ['_'.join(map(str, name)) for name in "
-            "frame.columns] joins them)",
-            path=where,
-        )
+        remedy = "frame.columns = ['_'.join(map(str, name)) for name in frame.columns] joins them"
+        got = f"names of several levels ({remedy})"
+        raise DataError("one name for each column", got, path=where)
     check_unique_names(names, path=where, where="in the frame")
     schema_columns = {} if schema is None else schema.columns
     arrays = {name for name, column in schema_columns.items() if isinstance(column, ArrayColumn)}
@@ -112,11 +104,8 @@ def _check_lengths(columns: Mapping[str, Array], where: str | Path) -> None:
     first, *others = rows or [""]
     for name in others:
         if rows[name] != rows[first]:
-            raise DataError(
-                "columns of one length, a value per record",
-                f"{rows[first]} in {first!r} and {rows[name]} in {name!r}",
-                path=where,
-            )
+            got = f"{rows[first]} in {first!r} and {rows[name]} in {name!r}"
+            raise DataError("columns of one length, a value per record", got, path=where)
 
 
 def _get_cells(values: Any) -> Array:
@@ -143,7 +132,7 @@ def _to_array(values: Any) -> Array:
     if cells.dtype.kind not in "OT" or any(map(_is_nested, cells.flat)):
         return cells  # `to_columns` refuses lists
     flat = cells.ravel().tolist()
-    present = [value for value in flat if not _is_missing(value)]
+    present = [value for value in flat if not is_missing(value)]
     if not present:
         return np.full(cells.shape, np.nan)
     if len(present) == len(flat) and len(set(map(type, flat))) == 1:
@@ -154,11 +143,11 @@ def _to_array(values: Any) -> Array:
     numbers = (int, float, Decimal, np.integer, np.floating)
     if all(isinstance(v, numbers) and not isinstance(v, bool) for v in present):
         if not any(map(_needs_digits, present)):
-            known = [np.nan if _is_missing(value) else float(value) for value in flat]
+            known = [np.nan if is_missing(value) else float(value) for value in flat]
             return np.array(known, np.float64).reshape(cells.shape)
-        exact = np.array([None if _is_missing(value) else value for value in flat], object)
+        exact = np.array([None if is_missing(value) else value for value in flat], object)
         return exact.reshape(cells.shape)
-    texts = ["" if value is None or _is_missing(value) else str(value) for value in flat]
+    texts = ["" if value is None or is_missing(value) else str(value) for value in flat]
     return np.array(texts, np.str_).reshape(cells.shape)
 
 
@@ -167,11 +156,6 @@ def _needs_digits(value: Any) -> bool:
     if isinstance(value, float | np.floating):
         return False
     return math.isfinite(value) and abs(value) > LONGEST_NUMBER and value == int(value)
-
-
-def _is_missing(value: Any) -> bool:
-    """Return whether an object means a missing value. A text never does, whatever its spelling."""
-    return not isinstance(value, str) and str(value) in _MISSING_OBJECTS
 
 
 def _build_table_from_pair(
@@ -205,12 +189,9 @@ def _check_order(features: Any, labels: Any, where: str) -> None:
     if ours.equals(theirs) or len(ours) != len(theirs) or not ours.is_unique:
         return
     if ours.isin(theirs).all():
-        raise DataError(
-            "y in the order of X",
-            "the same index in another order (y = y.loc[X.index] orders it; y.to_numpy() is paired "
-            "by position)",
-            path=where,
-        )
+        remedy = "y = y.loc[X.index] orders it; y.to_numpy() is paired by position"
+        got = f"the same index in another order ({remedy})"
+        raise DataError("y in the order of X", got, path=where)
 
 
 def _get_label_name(labels: Any) -> str:
@@ -238,11 +219,8 @@ def _read_label_column(labels: Any, rows: int, where: str) -> Array:
         return cells[:, 0]
     if cells.ndim != 1:
         wide = cells.ndim == 2 and cells.shape[0] == rows
-        raise DataError(
-            expected,
-            f"shape {list(cells.shape)}{' (give one of its columns)' if wide else ''}",
-            path=where,
-        )
+        remedy = " (give one of its columns)" if wide else ""
+        raise DataError(expected, f"shape {list(cells.shape)}{remedy}", path=where)
     if len(cells) != rows:
         raise DataError(expected, f"{len(cells)} labels for {rows} rows", path=where)
     return cells

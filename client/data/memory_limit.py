@@ -108,16 +108,11 @@ def _list_free_in_groups() -> Iterator[int]:
         group = root / name
         for folder in (group, *group.parents):
             max_file, current_file = folder / "memory.max", folder / "memory.current"
-            if (
-                max_file.is_file()
-                and current_file.is_file()
-                and (text := max_file.read_text().strip()) != "max"
-            ):
-                yield (
-                    int(text)
-                    - int(current_file.read_text())
-                    + _read_reclaimable(folder / "memory.stat")
-                )
+            if max_file.is_file() and current_file.is_file():
+                used = int(current_file.read_text()) - _read_reclaimable(folder / "memory.stat")
+                text = max_file.read_text().strip()
+                if text != "max":
+                    yield int(text) - used
             if folder == root:
                 break
 

@@ -34,9 +34,7 @@ def slice_columns(
         yield table.slice_rows(begin, BATCH_ROWS)
 
 
-def build_table(
-    columns: Mapping[str, NDArray[Any]], schema: Schema, *, path: str | Path
-) -> RawTable:
+def build_table(columns: Mapping[str, NDArray[Any]], schema: Schema, path: str | Path) -> RawTable:
     """Build the table of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     rows = max((values.shape[0] for values in columns.values() if values.ndim), default=0)
     flat: dict[str, pl.Series] = {}
@@ -57,9 +55,8 @@ def build_table(
             flat[name] = to_series(name, values)
     if faults:
         raise DataError.combine(faults)
-    return RawTable(
-        path=str(path), frame=pl.DataFrame(flat), arrays=arrays, null_values=schema.file.null_values
-    )
+    frame, empty = pl.DataFrame(flat), schema.file.null_values
+    return RawTable(path=str(path), frame=frame, arrays=arrays, null_values=empty)
 
 
 def to_series(name: str, values: Array) -> pl.Series:

@@ -51,10 +51,7 @@ def _read_array_size(archive: zipfile.ZipFile, member: str) -> int:
     """Return the bytes that the array takes while it is read, according to its header."""
     with archive.open(member) as stream:
         version = np.lib.format.read_magic(stream)
-        read = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }.get(version)
+        read = _HEADER_READERS.get(version)
         if read is None:
             raise ValueError(f"version {version} of the .npy format, which is none of 1.0 and 2.0")
         shape, _, dtype = read(stream)
@@ -66,6 +63,12 @@ def _read_array_size(archive: zipfile.ZipFile, member: str) -> int:
     value_bytes = dtype.itemsize + (_TEXT_OBJECT_BYTES if dtype.kind == "U" else 0)
     return math.prod(shape) * value_bytes
 
+
+_HEADER_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+"""Readers of an array's header, by the version of the .npy format."""
 
 _TEXT_OBJECT_BYTES = 64
 """Bytes of a short text as a Python object, including its slot in a list."""

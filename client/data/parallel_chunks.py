@@ -111,10 +111,8 @@ def map_chunks(work: Callable[[int, int], _T], ranges: Sequence[tuple[int, int]]
 
     with limit_blas_threads():
         # Each runs in the caller's context, which contains numpy's floating-point warning settings.
-        others = [
-            _get_pool().submit(copy_context().run, share)
-            for _ in range(1, min(_count_cores(), len(ranges)))
-        ]
+        helpers = min(_count_cores(), len(ranges)) - 1
+        others = [_get_pool().submit(copy_context().run, share) for _ in range(helpers)]
         try:
             share()
             # A worker that has not started is no longer needed.

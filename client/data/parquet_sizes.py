@@ -138,12 +138,9 @@ def _measure(data: mmap.mmap, columns: Collection[str]) -> list[RowGroupSize]:
         for group in footer[4]:
             if len(group[1]) != len(names):
                 raise ValueError("a row group without one of its columns")
-            read = [
-                _measure_chunk(data, chunk, name, group[3])
-                for name, chunk in zip(names, group[1], strict=True)
-                if name in columns
-            ]
-            groups.append(RowGroupSize(rows=group[3], bytes=sum(read)))
+            rows, parts = group[3], zip(names, group[1], strict=True)
+            read = [_measure_chunk(data, own, name, rows) for name, own in parts if name in columns]
+            groups.append(RowGroupSize(rows=rows, bytes=sum(read)))
         if sum(group.rows for group in groups) != footer[3]:
             raise ValueError("another number of rows in its row groups")
     except (KeyError, TypeError, IndexError, AttributeError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import add
@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 
 from parley.client.data.data_error import DataError
-from parley.client.data.memory_limit import MemoryLimit
 from parley.client.data.parquet_sizes import RowGroupSize, measure_row_groups
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat
@@ -38,44 +37,39 @@ def _open_parquet(path: str | Path) -> Iterator[Any]:
         raise DataError("a Parquet file", got, path=path) from error
 
 
-def read_parquet_names(path: str | Path) -> list[str]:
+def _read_names(path: str | Path, _: FileFormat) -> list[str]:
     """Return the names of the file's columns."""
     with _open_parquet(path) as polars:
         return list(polars.read_parquet_schema(path))
 
 
-def read_parquet_tables(
-    path: str | Path,
-    file: FileFormat,
-    wanted: list[str],
-    memory_limit: MemoryLimit,
-    on_row_count: Callable[[int], None] | None = None,
-) -> Iterator[RawTable]:
-    """Yield batches of the wanted columns, if each batch's pages fit in `memory_limit`.
+def _read_tables(path: str | Path, request: ReadRequest) -> Iterator[RawTable]:
+    """Yield batches of the wanted columns, if each batch's pages fit in the memory limit.
 
-    Args:
-        on_row_count: called with the footer's number of rows before any row is read.
+    `on_row_count` is called with the footer's number of rows before any row is read.
     """
+    wanted = list(request.wanted)
     with _open_parquet(path) as polars:
         _check_types(polars.read_parquet_schema(path), wanted, path)
-        groups = _measure_row_groups(path, wanted)
+        try:
+            groups = measure_row_groups(path, wanted)
+        except ValueError as error:
+            raise DataError("a Parquet file", str(error), path=path) from error
         scan = polars.scan_parquet(path, glob=False)
         rows = int(scan.select(polars.len()).collect().item())
-        if on_row_count is not None:
-            on_row_count(rows)
+        if request.on_row_count is not None:
+            request.on_row_count(rows)
         names = list(polars.read_parquet_schema(path))
         columns = polars.nth([names.index(name) for name in wanted])  # `select` takes patterns
         for begin in range(0, rows, BATCH_ROWS):
-            memory_limit.check_bytes(
-                _compute_page_bytes(groups, begin, begin + BATCH_ROWS), path=path
-            )
+            size = _compute_page_bytes(groups, begin, begin + BATCH_ROWS)
+            request.memory_limit.check_bytes(size, path=path)
             frame = scan.select(columns).slice(begin, BATCH_ROWS).collect()
-            for first, part in _split_by_text_size(frame, path):
+            for first, part in _split_by_size(frame, path):
                 yield RawTable(
                     path=str(path),
                     frame=part,
-                    arrays={},
-                    null_values=file.null_values,
+                    null_values=request.schema.file.null_values,
                     row_number=partial(add, begin + first + 1),
                 )
 
@@ -86,13 +80,6 @@ def _check_types(schema: Any, wanted: list[str], path: str | Path) -> None:
         if kind.is_nested() or kind in (pl.Binary, pl.Object):
             expected = "numbers, text, truth values or dates"
             raise DataError(expected, f"type {kind}", path=path, column=name)
-
-
-def _measure_row_groups(path: str | Path, wanted: list[str]) -> list[RowGroupSize]:
-    try:
-        return measure_row_groups(path, wanted)
-    except ValueError as error:
-        raise DataError("a Parquet file", str(error), path=path) from error
 
 
 def _compute_page_bytes(groups: list[RowGroupSize], first: int, last: int) -> int:
@@ -108,9 +95,7 @@ def _compute_page_bytes(groups: list[RowGroupSize], first: int, last: int) -> in
     return total
 
 
-def _split_by_text_size(
-    frame: pl.DataFrame, path: str | Path
-) -> Iterator[tuple[int, pl.DataFrame]]:
+def _split_by_size(frame: pl.DataFrame, path: str | Path) -> Iterator[tuple[int, pl.DataFrame]]:
     """Yield each part's first row and the part, with at most `_BATCH_TEXT_BYTES` of text each.
 
     A file stores a repeated text once, and so does a batch. The objects made of its cells do not
@@ -133,27 +118,15 @@ def _split_by_text_size(
     begins = np.flatnonzero(np.diff(part, prepend=-1))
     for first, last in zip(begins, [*begins[1:], frame.height], strict=True):
         texts = pl.selectors.categorical() | pl.selectors.enum()
-        yield (
-            int(first),
-            frame.slice(int(first), int(last - first)).with_columns(
-                texts.cast(pl.String)  # so that each cell takes, and counts as, its whole text
-            ),
-        )
+        rows = frame.slice(int(first), int(last - first))
+        # As strings, so that each cell takes, and counts as, its whole text.
+        yield int(first), rows.with_columns(texts.cast(pl.String))
 
 
 _BATCH_TEXT_BYTES = 2**24
 """Maximum bytes of a batch's texts."""
 _MAX_CELL_BYTES = 2**19
 """Maximum bytes of a cell: the most that 131,072 characters of a CSV can take."""
-
-
-def _read_tables(source: str | Path, request: ReadRequest) -> Iterator[RawTable]:
-    file, wanted = request.schema.file, list(request.wanted)
-    return read_parquet_tables(source, file, wanted, request.memory_limit, request.on_row_count)
-
-
-def _read_names(source: str | Path, _: FileFormat) -> list[str]:
-    return read_parquet_names(source)
 
 
 FORMAT = TableFormat(read_names=_read_names, read_tables=_read_tables)

@@ -14,7 +14,7 @@ party is a block with B = 1; the fast engine's block contains all parties.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
@@ -50,7 +50,7 @@ class PartyRecords:
             raise ValueError("Expected offsets [0, …] with one entry more than parties.")
         if self.sizes.min() < 1:
             raise ValueError(
-                f"Expected every party to hold a record, party {self.sizes.argmin()} has 0."
+                f"Expected a record of every party, party {self.sizes.argmin()} has 0."
             )
 
     def get_positions(self) -> NDArray[np.int64]:
@@ -140,15 +140,13 @@ class PartyBlock(PartyRecords):
         if (first, last) == (0, self.parties):
             return self
         begin, end = int(self.offsets[first]), int(self.offsets[last])
-        return PartyBlock(
+        return replace(
+            self,
             features=self.features[begin:end],
             labels=self.labels[begin:end],
             offsets=self.offsets[first : last + 1] - begin,
-            positions=np.arange(first, last)
-            if self.positions is None
-            else self.positions[first:last],
+            positions=self.get_positions()[first:last],
             _begin=self._begin + begin,
-            _squares=self._squares,
         )
 
     def take(self, parties: Sequence[int] | NDArray[np.int64]) -> PartyBlock:
@@ -158,9 +156,12 @@ class PartyBlock(PartyRecords):
         sizes = self.offsets[chosen + 1] - begins
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         index = np.repeat(begins - offsets[:-1], sizes) + np.arange(offsets[-1])
-        return PartyBlock(
+        return replace(
+            self,
             features=self.features[index],
             labels=self.labels[index],
             offsets=offsets,
-            positions=chosen if self.positions is None else self.positions[chosen],
+            positions=self.get_positions()[chosen],
+            _begin=0,
+            _squares={},
         )

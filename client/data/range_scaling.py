@@ -40,9 +40,8 @@ class RangeScale:
             raise ValueError(f"Expected a range above -1 for log1p, got low = {low:g}.")
         if self.transform == "log" and (centre is None or not low < centre < high):
             got = "none" if centre is None else f"{centre:g}"
-            raise ValueError(
-                f"Expected a centre above {low:g} and below {high:g} for log, got {got}."
-            )
+            expected = f"Expected a centre above {low:g} and below {high:g} for log"
+            raise ValueError(f"{expected}, got {got}.")
         if self.transform != "none" and not self._ends[0] < self._ends[1] < float("inf"):
             expected = f"Expected a range whose ends are finite and differ after {self.transform}"
             raise ValueError(f"{expected}, got [{low:.17g}, {high:.17g}].")
@@ -50,9 +49,8 @@ class RangeScale:
     def encode(self, values: Values) -> Values:
         """Clamp values of any shape to the range and map them into [−1, 1]."""
         middle, half = self._middle_and_half
-        return np.asarray(
-            (self.apply_transform(np.clip(values, self.low, self.high)) - middle) / half
-        )
+        clamped = np.clip(values, self.low, self.high)
+        return np.asarray((self.apply_transform(clamped) - middle) / half)
 
     def decode(self, scaled: Values) -> Values:
         """Return values in the column's unit, within its range; the inverse of `encode`."""

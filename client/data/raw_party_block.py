@@ -75,9 +75,8 @@ class PersonIds:
 
     def __post_init__(self) -> None:
         if self.max_records < 1 or not 1 <= len(self.key) <= _MAX_KEY_BYTES:
-            raise ValueError(
-                f"Expected records of a person >= 1 and a key, got {self.max_records}."
-            )
+            got = self.max_records
+            raise ValueError(f"Expected records of a person >= 1 and a key, got {got}.")
 
 
 def compute_owners(table: RawTable, persons: PersonIds) -> NDArray[np.bytes_]:
@@ -106,14 +105,8 @@ def choose_kept(persons: PersonIds, owners: NDArray[np.bytes_]) -> NDArray[np.bo
     if not len(many):
         return keep
     many = many[np.argsort(person[many], kind="stable")]  # person by person, in file order
-    ranks = _rank_within(person[many])
-    priorities = np.array(
-        [
-            _compute_priority(persons, owners[row], int(at))
-            for row, at in zip(many, ranks, strict=True)
-        ],
-        dtype=np.uint64,
-    )
+    ranked = zip(owners[many], _rank_within(person[many]).tolist(), strict=True)
+    priorities = np.array([_compute_priority(persons, *each) for each in ranked], np.uint64)
     order = np.lexsort((priorities, person[many]))
     keep[many[order][_rank_within(person[many][order]) >= persons.max_records]] = False
     return keep
@@ -123,15 +116,13 @@ def _rank_within(sorted_codes: NDArray[np.intp]) -> NDArray[np.intp]:
     """Return `[n]` each element's rank among those of the same code, from 0."""
     begins = np.concatenate([[True], sorted_codes[1:] != sorted_codes[:-1]])
     index = np.arange(len(sorted_codes))
-    ranks: NDArray[np.intp] = index - np.maximum.accumulate(np.where(begins, index, 0))
-    return ranks
+    return np.asarray(index - np.maximum.accumulate(np.where(begins, index, 0)))
 
 
 def _compute_priority(persons: PersonIds, owner: bytes, rank: int) -> int:
     content = owner.ljust(16, b"\0") + rank.to_bytes(8, "big")
-    return int.from_bytes(
-        blake2b(content, key=persons.key, digest_size=8, person=b"parley/kept").digest(), "big"
-    )
+    kept = blake2b(content, key=persons.key, digest_size=8, person=b"parley/kept")
+    return int.from_bytes(kept.digest(), "big")
 
 
 MISSING = "(missing)"
@@ -175,10 +166,8 @@ def get_field(schema: Schema, name: str) -> Field:
         raise SchemaError(f"Expected a column of {known}, got {name!r:.80}{hint}.")
     field = _build_field(column)
     if field is None:
-        raise SchemaError(
-            f"Expected a column of kind numeric, categorical or label, got {name!r}, of kind "
-            f"{column.kind}."
-        )
+        expected = "Expected a column of kind numeric, categorical or label"
+        raise SchemaError(f"{expected}, got {name!r}, of kind {column.kind}.")
     return field
 
 
@@ -251,9 +240,8 @@ class RawPartyBlock(PartyRecords):
     def slice_parties(self, first: int, last: int) -> RawPartyBlock:
         """Return the block of parties `first` to `last` − 1."""
         rows = slice(int(self.offsets[first]), int(self.offsets[last]))
-        return self._select_rows(
-            rows, self.offsets[first : last + 1] - rows.start, slice(first, last)
-        )
+        offsets = self.offsets[first : last + 1] - rows.start
+        return self._select_rows(rows, offsets, slice(first, last))
 
     def take(self, parties: NDArray[np.int64]) -> RawPartyBlock:
         """Return the block of the chosen parties, in the order given."""
@@ -312,9 +300,8 @@ def read_raw_party_block(
     columns = {name: np.concatenate(pieces) for name, pieces in parts.items()}
     if len(parties) == 1 and isinstance(parties[0], SqlQuery):
         # Some of a person's records are chosen by position, so the person is part of the row order.
-        order = compute_row_order(
-            digests, [] if row_owners is None else [row_owners.view("<u8")[::2]]
-        )
+        ties = [] if row_owners is None else [row_owners.view("<u8")[::2]]
+        order = compute_row_order(digests, ties)
         columns = {name: values[order] for name, values in columns.items()}
         row_owners = row_owners if row_owners is None else row_owners[order]
     return RawPartyBlock(
@@ -330,9 +317,8 @@ def limit_person_records(block: RawPartyBlock, persons: PersonIds) -> RawPartyBl
     """Return the block with at most k records of each person in each party."""
     if block.owners is None:
         raise ValueError("Expected a block with owners, got one without.")
-    parts = [
-        choose_kept(persons, block.owners[block.get_rows(party)]) for party in range(block.parties)
-    ]
+    owners = [block.owners[block.get_rows(party)] for party in range(block.parties)]
+    parts = [choose_kept(persons, each) for each in owners]
     keep = np.concatenate(parts)
     sizes = [int(part.sum()) for part in parts]
     return replace(
@@ -361,7 +347,6 @@ def _read_values(table: RawTable, name: str, field: Field, schema: Schema) -> ND
     if (unknown := codes < 0).any():
         row = int(unknown.argmax())
         expected = f"one of {', '.join(map(repr, column.texts[:12]))}"
-        raise table.build_fault(
-            expected, "a value that the schema does not list", row=row, column=name
-        )
+        got = "a value that the schema does not list"
+        raise table.build_fault(expected, got, row=row, column=name)
     return codes.astype(np.intp)

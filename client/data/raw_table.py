@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -42,7 +42,7 @@ class RawTable:
 
     path: str
     frame: pl.DataFrame
-    arrays: Mapping[str, NDArray[Any]]
+    arrays: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     typed: bool = True
     null_values: tuple[str, ...] = ()
     decimal: str = "."
@@ -118,12 +118,8 @@ class RawTable:
         """Build the error of `rows` `[≥ 1]` (from 0) of this table without a value in `column`."""
         share = f"{len(rows)} of {self.rows} records"
         last = f"{self.row_unit} {self.row_number(self.rows - 1)}"
-        return self.build_fault(
-            f"{expected} ({remedy})",
-            f"none in {self.describe_rows(rows, _MAX_SHOWN)} ({share} up to {last})",
-            row=int(rows[0]),
-            column=column,
-        )
+        got = f"none in {self.describe_rows(rows, _MAX_SHOWN)} ({share} up to {last})"
+        return self.build_fault(f"{expected} ({remedy})", got, row=int(rows[0]), column=column)
 
     def build_fault(self, expected: str, got: str, *, row: int, column: str) -> DataError:
         """Build the error of the cell in row `row` (from 0) of this table."""

@@ -31,7 +31,7 @@ from parley.client.data.column_types import (
     NumericColumn,
     canonicalize_text,
 )
-from parley.client.data.schema import Schema, SchemaError
+from parley.client.data.schema import FeatureColumn, Schema, SchemaError
 
 MAX_VALUES = 65_536
 """Maximum number of values of one column."""
@@ -67,8 +67,7 @@ class CodedColumn:
     def names(self) -> tuple[str, ...]:
         """`[s]` the name of each code."""
         low, high = self.range
-        ends = (low, *self.edges, high)
-        parts = pairwise(ends)
+        parts = pairwise((low, *self.edges, high))
         return self.texts or tuple(f"{begin:g} to {end:g}" for begin, end in parts)
 
     def sample_values(
@@ -105,10 +104,8 @@ def compute_edges(column: NumericColumn) -> tuple[float, ...]:
         edges = low + np.rint((edges - low) / column.step) * column.step
     kept = np.unique(edges[(edges > low) & (edges <= high)])
     if not len(kept):
-        raise SchemaError(
-            f"Expected a range [{low:g}, {high:g}] with values in at least two "
-            "bins, got one. Choose a smaller step, or none."
-        )
+        expected = f"Expected a range [{low:g}, {high:g}] with values in at least two bins"
+        raise SchemaError(f"{expected}, got one. Choose a smaller step, or none.")
     return tuple(kept.tolist())
 
 
@@ -122,10 +119,8 @@ def build_coded_columns(schema: Schema) -> tuple[CodedColumn, ...]:
     columns.append(CodedColumn(name=schema.label_column, texts=list_class_names(schema)))
     for column in columns:
         if column.size > MAX_VALUES:
-            raise SchemaError(
-                f"Expected at most {MAX_VALUES} values of a column that is counted, got "
-                f"{column.size} of {column.name!r}."
-            )
+            expected = f"Expected at most {MAX_VALUES} values of a column that is counted"
+            raise SchemaError(f"{expected}, got {column.size} of {column.name!r}.")
     return tuple(columns)
 
 
@@ -145,10 +140,9 @@ def list_class_names(schema: Schema) -> tuple[str, ...]:
     if label.classes is not None:
         return tuple(canonicalize_text(value) for value in label.classes)
     if label.positive is None or label.negative is None:
-        raise SchemaError(
-            f"Expected the label {schema.label_column!r} to give classes, or positive and "
-            "negative, got a range. Make it a column of kind numeric, and choose another label."
-        )
+        expected = f"the label {schema.label_column!r} to give classes, or positive and negative"
+        remedy = "Make it a column of kind numeric, and choose another label."
+        raise SchemaError(f"Expected {expected}, got a range. {remedy}")
     sides = (label.negative, label.positive)
     return tuple(REST if side == "rest" else canonicalize_text(side[0]) for side in sides)
 
@@ -163,9 +157,7 @@ def encode_classes(labels: NDArray[np.generic], classes: int) -> NDArray[np.int6
     return np.asarray(np.clip(whole, 0, classes - 1), np.int64)
 
 
-def _build_coded_column(
-    name: str, column: NumericColumn | CategoricalColumn | ArrayColumn
-) -> CodedColumn:
+def _build_coded_column(name: str, column: FeatureColumn) -> CodedColumn:
     if isinstance(column, ArrayColumn):
         raise SchemaError(f"Expected columns of numbers and categories, got the array {name!r}.")
     if isinstance(column, CategoricalColumn):

@@ -26,9 +26,7 @@ def join_records(
     groups = [part.groups for part in parts if part.groups is not None]
     labels = np.concatenate([part.labels for part in parts])
     names = parts[0].feature_names
-    clamped = {
-        name: sum(p.clamped.get(name, 0) for p in parts) for p in parts for name in p.clamped
-    }
+    clamped = {n: sum(p.clamped.get(n, 0) for p in parts) for p in parts for n in p.clamped}
     shape = len(labels), len(names)
     features = np.empty(shape) if storage is None else storage.allocate(*shape)
     positions = None if order is None else np.argsort(order)

@@ -67,6 +67,10 @@ def read_records(
     several = [paths] if isinstance(paths, Source) else list(paths)
     if not several:
         raise ValueError("Expected at least one file, got none.")
+
+    def encode(table: RawTable) -> Records:
+        return encode_records(table, schema, model_kind, group_column, storage)
+
     contents: list[ContentDigest] = []
     digests: list[NDArray[np.uint64]] = []
     ties: list[NDArray[np.uint64]] = []
@@ -74,18 +78,16 @@ def read_records(
     parts: list[Records] = []
     with _explain_faults(several, schema):
         for path in several:
-            for labelled_table in _read_labelled_tables(
-                path, schema, keep, sampled=sample is not None
-            ):
-                blocks, positions, table = select_blocks(labelled_table, division)
-                contents.append(digest_table(labelled_table, schema, blocks))
+            for labelled in _read_labelled_tables(path, schema, keep, sampled=sample is not None):
+                blocks, positions, table = select_blocks(labelled, division)
+                contents.append(digest_table(labelled, schema, blocks))
                 if not table.rows:
                     continue
                 digests.append(contents[-1].digests[positions])
                 if group_column is not None and isinstance(path, SqlQuery):
                     ties.append(encode_cells(table, group_column))
                 if sample is None:
-                    parts.append(encode_records(table, schema, model_kind, group_column, storage))
+                    parts.append(encode(table))
                 else:
                     drawn_from.append(table)
         if division is not None and not (parts or drawn_from):
@@ -93,10 +95,7 @@ def read_records(
         order = compute_row_order(digests, ties) if isinstance(several[0], SqlQuery) else None
         if sample is not None:
             order, sampled_tables = _draw(drawn_from, sample, rng, order)
-            parts = [
-                encode_records(table, schema, model_kind, group_column, storage)
-                for table in sampled_tables
-            ]
+            parts = [encode(table) for table in sampled_tables]
         joined = join_records(parts, order, storage)
         return replace(joined, contents=sum_contents(contents))
 
@@ -110,9 +109,8 @@ def _explain_faults(sources: Sequence[Source], schema: Schema) -> Iterator[None]
         load_attribute(f"{_FAULTS}:add_encoding_remedy")(error, sources, schema)
         raise
     except MemoryError as error:
-        raise DataError(
-            "records that fit into memory", "more", path=get_source_name(sources[0])
-        ) from error
+        name = get_source_name(sources[0])
+        raise DataError("records that fit into memory", "more", path=name) from error
 
 
 def _read_labelled_tables(
@@ -146,8 +144,6 @@ def _draw(
     if order is not None:
         sampled_rows = order[chosen]
         chosen, order = np.sort(sampled_rows), np.argsort(np.argsort(sampled_rows))
-    sampled_tables = [
-        table.take(chosen[(chosen >= begin) & (chosen < end)] - begin)
-        for table, begin, end in zip(tables, ends[:-1], ends[1:], strict=True)
-    ]
-    return order, [table for table in sampled_tables if table.rows]
+    places = np.split(chosen, np.searchsorted(chosen, ends[1:-1]))
+    sampled = zip(tables, places, ends[:-1], strict=True)
+    return order, [table.take(rows - begin) for table, rows, begin in sampled if len(rows)]

@@ -176,10 +176,8 @@ class Schema(SchemaPart):
             return cls.model_validate(tree)
         except tomllib.TOMLDecodeError as error:
             raise SchemaError(f"{source}: Expected TOML, got an error: {error}.") from error
-        except ValidationError as error:
-            raise _build_fault_error(error, source) from None
         except ValueError as error:
-            raise SchemaError(f"{source}: {error}") from error
+            raise _build_fault_error(error, source) from None
 
     @classmethod
     def of(cls, columns: Mapping[str, Any], *, label: str | None = None, **keys: Any) -> Schema:
@@ -201,20 +199,15 @@ class Schema(SchemaPart):
             SchemaError: a column has no such form, or the label is no column.
         """
         if label is not None and label not in columns:
-            raise SchemaError(
-                f"Expected the label to be one of the columns {', '.join(columns)}, got {label!r}."
-            )
+            names = ", ".join(columns)
+            expected = f"Expected the label to be one of the columns {names}"
+            raise SchemaError(f"{expected}, got {label!r}.")
         expand_column = load_attribute(_EXPAND)
         try:
-            tree = {
-                name: expand_column(name, short, is_label=name == label)
-                for name, short in columns.items()
-            }
+            tree = {n: expand_column(n, short, is_label=n == label) for n, short in columns.items()}
             return cls.model_validate({"columns": tree, **keys})
-        except ValidationError as error:
-            raise _build_fault_error(error, "schema") from None
         except ValueError as error:
-            raise SchemaError(f"schema: {error}") from None
+            raise _build_fault_error(error, "schema") from None
 
     def __repr__(self) -> str:
         label = f", label {next(iter(self.labels))!r}" if self.labels else ""
@@ -332,13 +325,13 @@ class Schema(SchemaPart):
 
     def to_toml(self) -> str:
         """Return the schema as a file's text. `Schema.from_toml` is the inverse."""
-        format_schema = load_attribute("parley.client.data.schema_writing:format_schema")
-        text: str = format_schema(self)
-        return text
+        return str(load_attribute("parley.client.data.schema_writing:format_schema")(self))
 
 
-def _build_fault_error(error: ValidationError, source: str) -> SchemaError:
+def _build_fault_error(error: ValueError, source: str) -> SchemaError:
     """Return the error of a schema that has faults, each in a line."""
+    if not isinstance(error, ValidationError):
+        return SchemaError(f"{source}: {error}")
     format_fault = load_attribute("parley.client.data.schema_error_texts:format_fault")
     faults = error.errors(include_url=False)
     said = [format_fault(each, Schema, FileFormat, COLUMN_KINDS) for each in faults]
@@ -354,9 +347,8 @@ def load_schema(path: str | Path) -> Schema:
     try:
         text = read_text(Path(path))
     except OSError as error:
-        raise SchemaError(
-            f"{path}: Expected a schema file (TOML, UTF-8), got: {describe_cause(error)}."
-        ) from error
+        cause = describe_cause(error)
+        raise SchemaError(f"{path}: Expected a schema file (TOML, UTF-8), got: {cause}.") from error
     return Schema.from_toml(text, source=str(path))
 
 
@@ -368,11 +360,10 @@ def load_public_schema(path: str | Path) -> Schema:
     """
     schema = load_schema(path)
     if schema.drafted:
-        raise SchemaError(
-            f"{path}: Expected a schema of public knowledge, got a draft (drafted = true): its "
-            "ranges and categories were read from records, and no privacy budget covers that. "
-            "Replace them by public knowledge, then delete the line drafted = true."
-        )
+        expected = f"{path}: Expected a schema of public knowledge"
+        why = "its ranges and categories were read from records, and no privacy budget covers that"
+        remedy = "Replace them by public knowledge, then delete the line drafted = true."
+        raise SchemaError(f"{expected}, got a draft (drafted = true): {why}. {remedy}")
     return schema
 
 
@@ -387,7 +378,5 @@ def check_label(schema: Schema, model_kind: str) -> None:
         remedy = f" It fits model.kind = {' or '.join(map(repr, given))}."
         if schema.label.range is not None:
             remedy += " Or make it a column of kind numeric, and choose another label."
-        raise SchemaError(
-            f"Expected the label {schema.label_column!r} to give {needs} for a {model_kind} model,"
-            f" got none.{remedy}"
-        )
+        expected = f"the label {schema.label_column!r} to give {needs} for a {model_kind} model"
+        raise SchemaError(f"Expected {expected}, got none.{remedy}")

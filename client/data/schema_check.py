@@ -69,11 +69,8 @@ def check_file(path: str | Path | SqlQuery, schema: Schema) -> CheckedFile:
         csv = path
     if csv and not schema.file.header:
         names = list(schema.columns)
-    if (
-        csv
-        and len(names) == 1 < len(schema.columns)
-        and (fault := find_separator_fault(csv, schema.file))
-    ):
+    one_column = len(names) == 1 < len(schema.columns)
+    if csv and one_column and (fault := find_separator_fault(csv, schema.file)):
         return CheckedFile(records=0, problems=(str(fault),), remarks=())
     counts = Counter(names)
     problems = [f"Column {name!r} of the schema is not in the file." for name in needed
@@ -196,17 +193,15 @@ class _FileChecker:
 
     def list_remarks(self) -> tuple[str, ...]:
         """Return what a run would silently do to the records."""
+        records = f"{self.records:,}"
         lines = [
-            (
-                f"Column {name!r}: {count:,} of {self.records:,} values outside the range: "
-                "clamped to it."
-            )
+            f"Column {name!r}: {count:,} of {records} values outside the range: clamped to it."
             for name, count in self._clamped.items()
             if count
         ]
         if self._dropped:
             of = format_noun(self.records, "record")
-            lines.append(f"{self._dropped:,} of {self.records:,} {of} without a label: left out.")
+            lines.append(f"{self._dropped:,} of {records} {of} without a label: left out.")
         return tuple(lines)
 
 

@@ -24,10 +24,8 @@ def format_schema(schema: BaseModel) -> str:
 
 
 def _format_keys(keys: Mapping[str, object]) -> list[str]:
-    return [
-        f"{toml_writing.format_toml_key(key)} = {format_toml_value(value)}"
-        for key, value in keys.items()
-    ]
+    format_key = toml_writing.format_toml_key
+    return [f"{format_key(key)} = {format_toml_value(value)}" for key, value in keys.items()]
 
 
 def format_toml_value(value: object) -> str:

@@ -93,9 +93,8 @@ class SparseRows:
     def __getitem__(self, rows: Any) -> Any:
         """Return the chosen rows: sparse for a slice or a list of rows, else a dense array."""
         if isinstance(rows, slice) or (isinstance(rows, np.ndarray) and rows.ndim == 1):
-            return SparseRows(
-                values=self.values[rows], columns=self.columns[rows], width=self.width
-            )
+            values, columns = self.values[rows], self.columns[rows]
+            return SparseRows(values=values, columns=columns, width=self.width)
         if isinstance(rows, np.ndarray) and rows.dtype.kind in "iu":
             return np.asarray(self[rows.ravel()]).reshape(*rows.shape, self.width)
         return np.asarray(self)[rows]

@@ -107,15 +107,13 @@ class DatabaseError(DataError):
         self.log_message = str(self)
 
 
-def read_sql_names(source: SqlQuery) -> list[str]:
+def _read_names(source: SqlQuery, _: FileFormat) -> list[str]:
     """Return the names of the query's columns. A name may occur twice."""
     with _open_cursor(source) as cursor:
         return _list_names(cursor)
 
 
-def read_sql_tables(
-    source: SqlQuery, file: FileFormat, names: list[str], wanted: list[str]
-) -> Iterator[RawTable]:
+def read_sql_tables(source: SqlQuery, request: ReadRequest) -> Iterator[RawTable]:
     """Yield the rows in batches, with the wanted ones of the columns `names`.
 
     Raises:
@@ -123,6 +121,7 @@ def read_sql_tables(
             answer.
         DataError: values that no column of a table can have.
     """
+    names = list(request.names)
     with _open_cursor(source) as cursor:
         if _list_names(cursor) != names:
             raise DatabaseError("the same columns as before", "others", path=source.name)
@@ -131,15 +130,12 @@ def read_sql_tables(
         begin = 0
         for rows in _read_batches(cursor, source):
             cells = list(zip(*rows, strict=True))
-            columns = [
-                _build_series(name, cells[names.index(name)], source.name) for name in wanted
-            ]
+            columns = [_build_series(n, cells[names.index(n)], source.name) for n in request.wanted]
             yield RawTable(
                 path=source.name,
                 frame=pl.DataFrame(columns),
-                arrays={},
                 typed=False,  # a text may contain a number, as in a CSV
-                null_values=file.null_values,
+                null_values=request.schema.file.null_values,
                 row_number=partial(add, begin + 1),
             )
             begin += len(rows)
@@ -158,16 +154,12 @@ def _read_batches(cursor: Any, source: SqlQuery) -> Iterator[list[tuple[Any, ...
         if monotonic() > deadline:
             raise _build_timeout_error(source)
         rows.append(row)
-        size += _compute_text_size(row)
+        size += sum(len(cell) for cell in row if isinstance(cell, str | bytes))
         if len(rows) == _BATCH_ROWS or size >= _BATCH_BYTES:
             yield rows
             rows, size = [], 0
     if rows:
         yield rows
-
-
-def _compute_text_size(row: tuple[Any, ...]) -> int:
-    return sum(len(cell) for cell in row if isinstance(cell, str | bytes))
 
 
 def _list_names(cursor: Any) -> list[str]:
@@ -181,9 +173,8 @@ def _open_cursor(source: SqlQuery) -> Iterator[Any]:
     if text.startswith("env:"):
         text = os.environ.get(text.removeprefix("env:"), "")
         if not text:
-            raise DatabaseError(
-                "an environment variable that contains a URL", "none", path=source.name
-            )
+            expected = "an environment variable that contains a URL"
+            raise DatabaseError(expected, "none", path=source.name)
     sqlite = text.startswith("sqlite://")
     driver, connect = (_prepare_sqlite if sqlite else _prepare_postgresql)(source, text)
     planned = False
@@ -292,12 +283,9 @@ def _build_series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
     kinds = set(map(type, cells)) - {type(None)}
     if odd := kinds - _KNOWN_TYPES:
         called = sorted(_TYPE_NAMES.get(kind, f"type {kind.__name__}") for kind in odd)
-        raise DatabaseError(
-            f"numbers, text, truth values or dates in column {name!r} (leave it out of the query, "
-            "or cast it there)",
-            " and ".join(called),
-            path=where,
-        )
+        remedy = "leave it out of the query, or cast it there"
+        expected = f"numbers, text, truth values or dates in column {name!r} ({remedy})"
+        raise DatabaseError(expected, " and ".join(called), path=where)
     if not kinds:
         return pl.Series(name, cells, dtype=pl.Null)
     if kinds == {bool}:
@@ -310,11 +298,8 @@ def _build_series(name: str, cells: Sequence[Any], where: str) -> pl.Series:
     if kinds <= _NUMBERS and not any(cell_texts):
         return numbers
     texts = (numbers.fill_nan(None) + 0.0).cast(pl.String).to_list()
-    return pl.Series(
-        name,
-        [cell_text or text for cell_text, text in zip(cell_texts, texts, strict=True)],
-        dtype=pl.String,
-    )
+    joined = [cell_text or text for cell_text, text in zip(cell_texts, texts, strict=True)]
+    return pl.Series(name, joined, dtype=pl.String)
 
 
 def _format_cell(cell: Any) -> str | None:
@@ -383,14 +368,10 @@ def _convert_sqlite_error(cause: Exception, source: SqlQuery, *, planned: bool) 
         return _build_timeout_error(source)
     expected = "a query that SQLite can run"
     if code is None and "Could not decode" in message:  # this message quotes the cell
-        return _build_refusal(
-            cause, "text in UTF-8", "text in another encoding", where, planned=True
-        )
+        return _build_refusal(cause, "text in UTF-8", "another encoding", where, planned=True)
     is_known = True
     if code == sqlite3.SQLITE_TOOBIG:
-        expected = (
-            f"cells of at most {_MAX_CELL_BYTES:,} bytes, and rows of at most {_LONGEST_ROW:,}"
-        )
+        expected = f"cells of at most {_MAX_CELL_BYTES:,} bytes, rows of at most {_LONGEST_ROW:,}"
     elif code is None or message == "not authorized" or code & 0xFF == sqlite3.SQLITE_READONLY:
         expected = _READS
     elif code & 0xFF in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_CANTOPEN):
@@ -402,9 +383,4 @@ def _convert_sqlite_error(cause: Exception, source: SqlQuery, *, planned: bool) 
     return _build_refusal(cause, expected, name, where, planned=planned or is_known)
 
 
-def _read_tables(source: SqlQuery, request: ReadRequest) -> Iterator[RawTable]:
-    file = request.schema.file
-    return read_sql_tables(source, file, list(request.names), list(request.wanted))
-
-
-FORMAT = TableFormat(read_names=lambda source, _: read_sql_names(source), read_tables=_read_tables)
+FORMAT = TableFormat(read_names=_read_names, read_tables=read_sql_tables)

@@ -33,10 +33,8 @@ def digest_table(
     """
     used = sorted(schema.used)
     kinds = [(name, schema.columns[name].kind) for name in used]
-    columns = [
-        to_bits(table.arrays[name]) if name in table.arrays else encode_cells(table, name)
-        for name in used
-    ]
+    arrays = table.arrays
+    columns = [to_bits(arrays[n]) if n in arrays else encode_cells(table, n) for n in used]
     return digest_columns(columns, table.rows, description=repr(kinds), blocks=blocks)
 
 

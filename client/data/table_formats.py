@@ -32,7 +32,7 @@ class ReadRequest:
     names: Sequence[str]
     wanted: Sequence[str]
     memory_limit: MemoryLimit
-    on_row_count: Callable[[int], None] | None
+    on_row_count: Callable[[int], None] | None = None
 
 
 def _find_no_fault(source: Any, file: FileFormat) -> DataError | None:

@@ -83,9 +83,8 @@ class Records:
     def take(self, rows: NDArray[np.integer[Any]]) -> Records:
         """Return the records of the chosen rows, in the order given. `clamped` covers all rows."""
         groups = None if self.groups is None else self.groups[rows]
-        return replace(
-            self, features=self.features[rows], labels=self.labels[rows], groups=groups, buffer=None
-        )
+        features, labels = self.features[rows], self.labels[rows]
+        return replace(self, features=features, labels=labels, groups=groups, buffer=None)
 
 
 def build_records(

@@ -53,11 +53,8 @@ def find_signs(texts: pl.Series) -> tuple[str, ...]:
         return ()
     found = [name for name, sign in _SIGNS.items() if bool(numbers.str.contains(sign).any())]
     commas = bool(numbers.str.contains(r"^[^.,]*,\d{1,2}(?:\D|$)|,\d{4}").any())
-    if (
-        commas
-        and bool(numbers.str.contains(r"^[^,]*\.\d").any())
-        and "thousands marks" not in found
-    ):
+    points = bool(numbers.str.contains(r"^[^,]*\.\d").any())
+    if commas and points and "thousands marks" not in found:
         found.append("both decimal points and commas")
     if units := _find_units(numbers):
         if len(units) > _MAX_UNITS:  # house numbers, codes
@@ -70,9 +67,7 @@ def _find_units(numbers: pl.Series) -> set[str]:
     """Return the different words after the numbers."""
     others = numbers.filter(~numbers.str.contains(rf"^[-+]?{_PLAIN}$"))
     words = others.str.extract(rf"(?:\d|[.,])\s?({_UNIT})\)?$").drop_nulls()
-    return {
-        word for word in words.unique() if word not in {"USD", "EUR", "GBP", "CHF", "JPY", "kr"}
-    }
+    return set(words.unique()) - {"USD", "EUR", "GBP", "CHF", "JPY", "kr"}
 
 
 def describe_signs(signs: tuple[str, ...]) -> str:

@@ -107,32 +107,16 @@ def compute_batch_sums(
         min_chunks: minimum number of passes.
         threads: whether one party's batch is spread over cores, if its numbers are whole.
     """
-    if theta is not None:
-        return _compute_exact_sums(
-            network, training, layout, batch, theta, min_chunks, threads=threads
-        )
-    return compute_torch_sums(network, training, layout, batch, min_chunks=min_chunks)
-
-
-def _compute_exact_sums(
-    network: Network,
-    training: LocalTraining,
-    layout: PassLayout,
-    batch: SampledBatch,
-    theta: Tensor,
-    least: int,
-    *,
-    threads: bool,
-) -> tuple[Tensor, Tensor]:
-    """Compute `compute_batch_sums` in whole numbers: exact sums, for any split into pieces."""
+    if theta is None:
+        return compute_torch_sums(network, training, layout, batch, min_chunks=min_chunks)
+    # In whole numbers: the sums are exact for any split into pieces.
     parties = len(batch.first)
     layers = find_exact_layers(network.module)
     if layers is None:
         raise ValueError("Expected a chain (nn.Sequential) of linear layers, got another network.")
     chain = ExactChain.from_parameters(layers, theta.numpy(), network.class_weights)
-    holds = layout.assign_rows(
-        np.zeros_like(batch.owners), batch.owners, parties=parties, min_chunks=least
-    )
+    classes = np.zeros_like(batch.owners)
+    holds = layout.assign_rows(classes, batch.owners, parties=parties, min_chunks=min_chunks)
     if not holds.shape[1]:  # no party sampled a record
         total = torch.zeros((parties, network.dimension), dtype=torch.float64)
         return total, torch.zeros(parties, dtype=torch.float64)
@@ -142,9 +126,8 @@ def _compute_exact_sums(
         x, y = batch.lookup(rows.ravel())
         values = x.cpu().numpy().astype(np.float64).reshape(*rows.shape, -1)
         labels = y.cpu().numpy().reshape(rows.shape)
-        return chain.compute_clipped_sums(
-            values, labels, there, training.radius, training.grid_bits
-        )
+        radius, bits = training.radius, training.grid_bits
+        return chain.compute_clipped_sums(values, labels, there, radius, bits)
 
     room = max(1, _WRITTEN_AT_ONCE // max(1, parties * chain.expanded_size))
     width = min(layout.width, room)
@@ -190,9 +173,8 @@ def compute_party_sum(
     if not whole:
         network.set_parameters(network.to_tensor(theta).clone())
     layout = choose_layout(network, training, public, pad=pad)
-    own = SampledBatch.from_one_party(
-        _build_record_lookup(network, features, labels, batch, draws), batch
-    )
+    lookup = _build_record_lookup(network, features, labels, batch, draws)
+    own = SampledBatch.from_one_party(lookup, batch)
     least = layout.count_padded_chunks(len(labels), training.sampling_rate) if pad else 0
     at = torch.as_tensor(theta)[None] if whole else None
     total, _ = compute_batch_sums(

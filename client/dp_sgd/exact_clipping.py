@@ -188,15 +188,12 @@ class ExactChain:
                 largest = _find_row_maxima(own)
             scale, unit = _compute_scale(largest, grid.weights)
             numbers = np.empty(shape)
-            for part, columns in (
-                (own[:, :cut], slice(layer.inputs)),
-                (own[:, cut:], slice(layer.inputs, None)),
-            ):
+            both = ((own[:, :cut], slice(layer.inputs)), (own[:, cut:], slice(layer.inputs, None)))
+            for part, columns in both:
                 there = numbers[..., columns]
                 np.multiply(part.reshape(there.shape), scale[..., None], out=there)
-            weights.append(
-                _ScaledIntegers(_round_numbers(numbers, largest, grid.weights), unit[..., None])
-            )
+            rounded = _round_numbers(numbers, largest, grid.weights)
+            weights.append(_ScaledIntegers(rounded, unit[..., None]))
         return cls(layers, class_weights, tuple(weights), grid)
 
     def compute_clipped_sums(
@@ -268,7 +265,10 @@ class ExactChain:
         """Return per layer whole inputs `[B, w, i]`, slopes `[B, w, o]`, and units `[B, w, 1]`."""
         values, passed = x, []
         for layer, weight in zip(self.layers, self.weights, strict=True):
-            values, rising = _apply_transforms(layer.transforms, values)
+            rising: list[Backward] = []
+            for step in layer.transforms:
+                values, undo = _apply_transform(step, values)
+                rising.append(undo)
             whole = _ScaledIntegers.from_values(values, self.grid.values, append_one=layer.bias)
             seen, values = layer.apply(whole, weight)
             passed.append((layer, weight, seen, whole.unit, rising))
@@ -281,16 +281,15 @@ class ExactChain:
             found.append(layer.factor_gradient(seen, slope, unit))
             if layer is not self.layers[0]:
                 back = layer.compute_input_slopes(slope, weight)
-                for step in reversed(rising):
-                    back = step(back)
+                for undo in reversed(rising):
+                    back = undo(back)
         inputs, slopes, units = zip(*reversed(found), strict=True)
         return list(inputs), list(slopes), list(units)
 
 
 def _find_row_maxima(values: Array) -> Array:
     """Return `[…, 1]` largest magnitudes of rows `[…, p]`."""
-    found: Array = np.maximum(values.max(-1, keepdims=True), -values.min(-1, keepdims=True))
-    return found
+    return np.asarray(np.maximum(values.max(-1, keepdims=True), -values.min(-1, keepdims=True)))
 
 
 def _compute_scale(row_maxima: Array, bits: int) -> tuple[Array, Array]:
@@ -325,21 +324,8 @@ def _compute_clip_factors(norms: Array, off: Array, radius: int) -> Array:
 def _compute_party_units(norms: Array, is_record: NDArray[np.bool_]) -> Array:
     """Return `[B, 1, 1]` units per 1, such that parties' sums of whole gradients are below 2⁵²."""
     longest = np.where(is_record, norms, 0.0).max(-2, keepdims=True)
-    bits: Array = np.ldexp(
-        1.0, 50 - np.frexp(longest)[1] - np.frexp(is_record.sum(-2, keepdims=True))[1]
-    )
-    return bits
-
-
-def _apply_transforms(
-    steps: tuple[InputTransform, ...], values: Array
-) -> tuple[Array, list[Backward]]:
-    """Return the transformed values, and each transform's backward function."""
-    backs: list[Backward] = []
-    for step in steps:
-        values, back = _apply_transform(step, values)
-        backs.append(back)
-    return values, backs
+    count = is_record.sum(-2, keepdims=True)
+    return np.asarray(np.ldexp(1.0, 50 - np.frexp(longest)[1] - np.frexp(count)[1]))
 
 
 def _apply_transform(step: InputTransform, values: Array) -> tuple[Array, Backward]:

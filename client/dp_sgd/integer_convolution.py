@@ -89,9 +89,8 @@ class Windows:
         first = next(parts)
         shape = [s + 2 * p for s, p in zip(self.sizes, self.padding, strict=True)]
         total = np.zeros((*first.shape[: -len(shape)], *shape))
-        for view, part in zip(
-            self.iterate_views(total), itertools.chain([first], parts), strict=True
-        ):
+        every = itertools.chain([first], parts)
+        for view, part in zip(self.iterate_views(total), every, strict=True):
             np.add(view, part, out=view)
         inside = [slice(p, p + s) for s, p in zip(self.sizes, self.padding, strict=True)]
         return _cut_last_axes(total, inside).reshape(*first.shape[: -len(shape) - 1], -1)
@@ -127,9 +126,8 @@ class MaxPool:
 
         def back(slopes: Array) -> Array:
             own = self.windows.reshape_outputs(slopes)
-            return self.windows.accumulate_maps(
-                own * (first == at) for at in range(self.windows.kernel_size)
-            )
+            places = range(self.windows.kernel_size)
+            return self.windows.accumulate_maps(own * (first == at) for at in places)
 
         return best.reshape(*values.shape[:-1], -1), back
 
@@ -158,5 +156,4 @@ class MeanPool:
 def _cut_last_axes(values: Array, cuts: list[slice]) -> Array:
     """Return a view, cut along the last axes."""
     where: Any = (..., *cuts)
-    found: Array = values[where]
-    return found
+    return np.asarray(values[where])

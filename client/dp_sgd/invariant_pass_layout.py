@@ -45,14 +45,13 @@ Rows = NDArray[np.float64]
 
 _PERMUTATIONS: Final = 8
 
-_LAYOUTS_BY_MODULE: WeakKeyDictionary[nn.Module, dict[tuple[object, ...], PassLayout]] = (
-    WeakKeyDictionary()
-)
-_LAYOUTS_BY_FILE: dict[tuple[object, ...], dict[tuple[object, ...], PassLayout]] = {}
+Layouts = dict[tuple[object, ...], PassLayout]
+_LAYOUTS_BY_MODULE: WeakKeyDictionary[nn.Module, Layouts] = WeakKeyDictionary()
+_LAYOUTS_BY_FILE: dict[tuple[object, ...], Layouts] = {}
 _MAX_CACHED_FILES: Final = 64
 
 
-def _get_cached_layouts(network: Network) -> dict[tuple[object, ...], PassLayout]:
+def _get_cached_layouts(network: Network) -> Layouts:
     """Return the layouts found for this network; parties build a network from its file for each
     task.
     """
@@ -61,9 +60,8 @@ def _get_cached_layouts(network: Network) -> dict[tuple[object, ...], PassLayout
     if len(_LAYOUTS_BY_FILE) > _MAX_CACHED_FILES:
         _LAYOUTS_BY_FILE.clear()
     code = (network.kind, network.digest, network.frozen_digest)
-    return _LAYOUTS_BY_FILE.setdefault(
-        (*code, network.features, network.classes, network.losses), {}
-    )
+    key = (*code, network.features, network.classes, network.losses)
+    return _LAYOUTS_BY_FILE.setdefault(key, {})
 
 
 def find_layout(network: Network, widths: tuple[int, ...]) -> PassLayout:
@@ -82,9 +80,8 @@ def find_layout(network: Network, widths: tuple[int, ...]) -> PassLayout:
             x, y = _build_trial_records(network, 2 * max(*widths, 64))
 
             def gradients(rows: list[int]) -> Rows:
-                return compute_record_gradients(
-                    network.module, x[rows], y[rows], losses=network.losses
-                )
+                losses = network.losses
+                return compute_record_gradients(network.module, x[rows], y[rows], losses=losses)
 
             with move_near_start(network):
                 known[key] = _choose_layout(gradients, widths)

@@ -104,9 +104,8 @@ def train_party(
 ) -> TrainingResult:
     """Run one party's local steps from `theta` `[d]`, B = 1, in a separate pass."""
     layout = choose_layout(network, config, data.divisor)
-    return _train(
-        network, theta, TrainingParties.from_parties([data]), np.arange(1), config, layout
-    )
+    parties = TrainingParties.from_parties([data])
+    return _train(network, theta, parties, np.arange(1), config, layout)
 
 
 def train_parties(
@@ -173,10 +172,8 @@ def _train(
 ) -> TrainingResult:
     """Run all steps of the parties at `rows`: of one party, or of several in one pass."""
     if network.draws_per_record and config.clip_norm is not None:
-        raise ValueError(
-            "Expected a loss without random numbers if records are clipped in the parties, got "
-            f"one with draws = {network.draws_per_record}."
-        )
+        expected = "Expected a loss without random numbers if records are clipped in the parties"
+        raise ValueError(f"{expected}, got one with draws = {network.draws_per_record}.")
     whole = stacked or (config.exact and config.clip_norm is not None)
     flat = torch.as_tensor(theta) if whole else network.to_tensor(theta)
     flat = flat.repeat(len(rows), 1)
@@ -204,9 +201,8 @@ def _train(
     square: Tensor | float = 0.0
     for count in range(1, config.steps + 1):
         drawn = draw_joint_batches(sizes, config.sampling_rate, batches)
-        batch = SampledBatch(
-            lookup=chosen, positions=places[drawn], owners=owners[drawn], first=first
-        )
+        at, own = places[drawn], owners[drawn]
+        batch = SampledBatch(lookup=chosen, positions=at, owners=own, first=first)
         total, clipped = compute_batch_sums(
             network, config, layout, batch, theta=flat if whole else None, threads=not stacked
         )

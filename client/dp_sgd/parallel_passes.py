@@ -58,9 +58,8 @@ def map_passes(
         return work(modules.pop(), first, last)
 
     with limit_torch_threads(network):
-        return map_chunks(
-            run, [(passes * at // parts, passes * (at + 1) // parts) for at in range(parts)]
-        )
+        ranges = [(passes * at // parts, passes * (at + 1) // parts) for at in range(parts)]
+        return map_chunks(run, ranges)
 
 
 @contextmanager

@@ -119,10 +119,9 @@ def check_records(records: int, rate: float) -> None:
     """
     largest = compute_padded_width(records, rate)
     if largest > MAX_RECORDS:
-        raise ValueError(
-            f"Expected batches of at most {MAX_RECORDS:,} records, got up to {largest:,} of "
-            f"{records:,} at a rate of {rate:g}. Use a smaller dp-sgd.sampling-rate."
-        )
+        expected = f"Expected batches of at most {MAX_RECORDS:,} records"
+        got = f"up to {largest:,} of {records:,} at a rate of {rate:g}"
+        raise ValueError(f"{expected}, got {got}. Use a smaller dp-sgd.sampling-rate.")
 
 
 def choose_widths(records: int, rate: float, *, pad: bool, most: int) -> tuple[int, ...]:

@@ -46,11 +46,10 @@ def compute_torch_sums(
         for assigned in passes:
             rows, there = batch.find_positions(assigned)
             mask = network.to_tensor(there.ravel())
-            total += compute_plain_sum(
-                network.module, *batch.lookup(rows.ravel()), mask, losses=network.losses
-            )
+            x, y = batch.lookup(rows.ravel())
+            total += compute_plain_sum(network.module, x, y, mask, losses=network.losses)
         return total, signs
-    clip = training.clip_norm
+    clip, losses = training.clip_norm, network.losses
 
     def add_up(module: nn.Module, begin: int, end: int) -> tuple[NDArray[np.float64], float]:
         found, above = np.zeros(network.dimension), 0.0
@@ -58,9 +57,7 @@ def compute_torch_sums(
             rows, there = batch.find_positions(assigned)
             x, y = batch.lookup(rows.ravel())
             # New memory: an address within a larger tensor may have another alignment.
-            sums, norms = compute_clipped_sum(
-                module, x.clone(), y, clip, there[0], losses=network.losses
-            )
+            sums, norms = compute_clipped_sum(module, x.clone(), y, clip, there[0], losses=losses)
             found += sums
             if training.clipped_share:
                 above += float(np.where(norms <= clip, -1, 1) @ there[0])

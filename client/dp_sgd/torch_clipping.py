@@ -125,9 +125,7 @@ def compute_clipped_sum(
     """
     gradients = _compute_gradients(network, x, y, losses)
     if x.device.type != "cpu":
-        on_device = torch.cat(
-            [gradient.reshape(len(x), -1).double() for gradient in gradients], dim=1
-        )
+        on_device = torch.cat([each.reshape(len(x), -1).double() for each in gradients], dim=1)
         weights = torch.ones(len(x)) if is_record is None else torch.as_tensor(is_record)
         on_device_sum, found = sum_clipped_rows(on_device, clip, weights.to(on_device))
         return on_device_sum.cpu().numpy(), found.cpu().numpy()
@@ -160,12 +158,8 @@ def compute_plain_sum(
     each = losses(network, x, y)
     total = (each if mask is None else each * mask).sum()
     gradients = torch.autograd.grad(total, parameters, allow_unused=True)
-    return torch.cat(
-        [
-            (torch.zeros_like(p) if g is None else g).reshape(-1)
-            for p, g in zip(parameters, gradients, strict=True)
-        ]
-    )
+    both = zip(parameters, gradients, strict=True)
+    return torch.cat([(torch.zeros_like(p) if g is None else g).reshape(-1) for p, g in both])
 
 
 class GradientMethodError(ValueError):
@@ -208,9 +202,8 @@ def check_way(network: Network, way: str) -> None:
     try:
         compute_clipped_sum(network.module, x, y, 1.0, losses=network.losses)
     except list_code_failures() as error:
-        name, remedy = next(
-            (each for part, each in _OBSTACLES.items() if part in str(error)), ("", "")
-        )
+        known = (each for part, each in _OBSTACLES.items() if part in str(error))
+        name, remedy = next(known, ("", ""))
         found = describe_failure(error, type(network.module).__module__, values=not name)
         if name:
             found = name + found.removeprefix(type(error).__name__)
@@ -246,9 +239,7 @@ _OBSTACLES = {
 def _format_remedy(module: nn.Module) -> str:
     recurrent = (nn.RNNBase, nn.RNNCellBase)
     if any(isinstance(m, recurrent) for m in module.modules()):
-        return (
-            "Use torch.nn's own LSTM, GRU or RNN, not a subclass, on a tensor of padded sequences."
-        )
+        return "Use torch.nn's own LSTM, GRU or RNN, not a subclass, on padded sequences."
     if any(isinstance(m, nn.Embedding) for m in module.modules()):
         return (
             "A model gets rows of real numbers with norm at most 1. Scale and clamp them to the "

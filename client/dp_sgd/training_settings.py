@@ -73,15 +73,13 @@ class LocalTraining:
         if self.clip_norm is None and self.noise_multiplier:
             raise ValueError("Expected a clip_norm with noise, got None.")
         if self.noise_multiplier < 0 or self.steps < 1 or self.micro_batch < 1:
-            raise ValueError(
-                f"Expected noise_multiplier ≥ 0, steps ≥ 1, micro_batch ≥ 1, got "
-                f"{self.noise_multiplier}, {self.steps}, {self.micro_batch}."
-            )
+            expected = "Expected noise_multiplier ≥ 0, steps ≥ 1, micro_batch ≥ 1"
+            got = f"{self.noise_multiplier}, {self.steps}, {self.micro_batch}"
+            raise ValueError(f"{expected}, got {got}.")
         check_share(self.clipped_share)
         if self.clipped_share and not self.noise_multiplier:
-            raise ValueError(
-                f"Expected noise with a clipped_share of {self.clipped_share}, got none."
-            )
+            share = self.clipped_share
+            raise ValueError(f"Expected noise with a clipped_share of {share}, got none.")
 
     def compute_pass_rows(self, dimension: int) -> int:
         """Return the rows of a pass: `micro_batch`, or fewer if gradients are written out."""

@@ -84,9 +84,8 @@ class Bins(FeatureMap):
             column, cuts = schema.features[group[0]], columns[group[0]].cuts
             if len(group) > 1:
                 cells = product(*(found[name,].cells for name in group))
-                found[group] = build_bar_term(
-                    " × ".join(group), begin, [", ".join(each) for each in cells]
-                )
+                names = [", ".join(each) for each in cells]
+                found[group] = build_bar_term(" × ".join(group), begin, names)
             elif isinstance(column, NumericColumn) and cuts is not None:
                 found[group] = build_step_term(group[0], begin, column, cuts)
             elif isinstance(column, CategoricalColumn):
@@ -154,10 +153,8 @@ class LinearSplines(FeatureMap):
 
     def __post_init__(self) -> None:
         if not 1 <= self.intervals <= _MAX_INTERVALS:
-            raise FeatureError(
-                f"Expected 1 to {_MAX_INTERVALS} intervals for features 'hats', got "
-                f"{self.intervals}."
-            )
+            expected = f"Expected 1 to {_MAX_INTERVALS} intervals for features 'hats'"
+            raise FeatureError(f"{expected}, got {self.intervals}.")
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
         """Return the map for any records."""
@@ -198,9 +195,8 @@ class RecordCodes(FeatureMap):
         array = find_array_column(schema)
         if array is not None:
             root = math.sqrt(array[1].width)
-            return BoundFeatureMap(
-                width=array[1].width, map_piece=lambda cells: (cells / root).astype(np.float32)
-            )
+            width = array[1].width
+            return BoundFeatureMap(width=width, map_piece=lambda c: (c / root).astype(np.float32))
         with translate_errors(SchemaError, FeatureError):
             columns = build_coded_columns(schema)
         return Bins(edges={each.name: each.edges for each in columns if each.edges}).bind(schema)

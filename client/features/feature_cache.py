@@ -48,9 +48,8 @@ def load_or_compute(
         os.replace(draft, file)
     except (OSError, SafetensorError):  # a full disk: store nothing
         draft.unlink(missing_ok=True)
-    for old in sorted(folder.glob("*.safetensors"), key=lambda f: f.stat().st_mtime)[
-        :-_MAX_CACHED_FILES
-    ]:
+    files = sorted(folder.glob("*.safetensors"), key=lambda f: f.stat().st_mtime)
+    for old in files[:-_MAX_CACHED_FILES]:
         old.unlink(missing_ok=True)
     return features
 
@@ -59,7 +58,6 @@ def compute_features(
     features: FeatureMap,
     schema: Schema,
     cells: FeatureRows,
-    *,
     fingerprint: str,
     folder: Path,
     check: Callable[[BoundFeatureMap], None],

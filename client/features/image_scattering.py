@@ -48,10 +48,8 @@ class ScatteringTransform:
 
     def __post_init__(self) -> None:
         if not 1 <= self.scales <= 6 or not 1 <= self.angles <= 32:
-            raise ValueError(
-                f"Expected scales of 1 to 6 and angles of 1 to 32, got {self.scales} and "
-                f"{self.angles}."
-            )
+            expected = "Expected scales of 1 to 6 and angles of 1 to 32"
+            raise ValueError(f"{expected}, got {self.scales} and {self.angles}.")
         if min(self.height, self.width) <= 2**self.scales:
             raise ValueError(
                 f"Expected images of more than {2**self.scales} pixels a side with scales = "
@@ -68,9 +66,8 @@ class ScatteringTransform:
     def __call__(self, images: NDArray[Any]) -> Real:
         """Return `[n, channels, h, w]` float32 for images `[n, height, width]`."""
         if images.ndim != 3 or images.shape[1:] != (self.height, self.width):
-            raise ValueError(
-                f"Expected images of shape [n, {self.height}, {self.width}], got {images.shape}."
-            )
+            expected = f"Expected images of shape [n, {self.height}, {self.width}]"
+            raise ValueError(f"{expected}, got {images.shape}.")
         out = np.empty((len(images), *self.shape), np.float32)
         for begin in range(0, len(images), BATCH):
             piece = np.zeros((BATCH, self.height, self.width), np.float32)
@@ -93,11 +90,9 @@ class ScatteringTransform:
             yield self._apply_low_pass(moduli, j)
             if j + 1 < self.scales:
                 spectra = _import_fft().fft2(moduli)[:, :, None]
-                finer = [
-                    self._apply_low_pass(self._compute_moduli(spectra, k, j), k)
-                    for k in range(j + 1, self.scales)
-                ]
-                second.append(np.concatenate(finer, axis=2))  # all (j', θ') of each (j, θ)
+                later = range(j + 1, self.scales)
+                fine = [self._apply_low_pass(self._compute_moduli(spectra, k, j), k) for k in later]
+                second.append(np.concatenate(fine, axis=2))  # all (j', θ') of each (j, θ)
         for part in second:
             yield part.reshape(BATCH, -1, *part.shape[3:])
 
@@ -209,15 +204,12 @@ class ScatteringFeatures(FeatureMap):
             )
         height, width = column.shape
         with translate_errors(ValueError, FeatureError):
-            scattering = ScatteringTransform(
-                height=height, width=width, scales=self.scales, angles=self.angles
-            )
+            own = {"scales": self.scales, "angles": self.angles}
+            scattering = ScatteringTransform(height=height, width=width, **own)
         channels, rows, columns_kept = scattering.shape
         if self.groups < 0 or (self.groups and channels % self.groups):
-            raise FeatureError(
-                f"Expected groups that divide {channels} channels, or 0 for none, got "
-                f"{self.groups}."
-            )
+            expected = f"Expected groups that divide {channels} channels, or 0 for none"
+            raise FeatureError(f"{expected}, got {self.groups}.")
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
             found = scattering(cells.reshape(len(cells), height, width))

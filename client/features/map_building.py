@@ -54,15 +54,12 @@ def build_map(
 def _build_from_settings(
     kind: type[FeatureMap], settings: Mapping[str, Any], fixed_fields: dict[str, Any]
 ) -> FeatureMap:
-    known = {
-        each.name.replace("_", "-"): each for each in fields(kind) if each.name not in fixed_fields
-    }
+    own = [each for each in fields(kind) if each.name not in fixed_fields]
+    known = {each.name.replace("_", "-"): each for each in own}
     plain = {str(key).replace("_", "-"): value for key, value in settings.items()}
     if unknown := sorted(set(plain) - set(known)):
-        raise FeatureError(
-            f"Unknown key model.feature-settings.{unknown[0]:.80}. Expected one of: "
-            f"{', '.join(known)}."
-        )
+        remedy = f"Expected one of: {', '.join(known)}."
+        raise FeatureError(f"Unknown key model.feature-settings.{unknown[0]:.80}. {remedy}")
     full = {}
     for key, each in known.items():
         default = each.default if each.default is not MISSING else {}

@@ -112,17 +112,14 @@ class OwnFeatureMap(FeatureMap):
 
     def __post_init__(self) -> None:
         if not self.trained_on.strip():
-            raise FeatureError(
-                "Expected model.feature-settings.trained-on for features of your own, got none. "
-                "State what the weights were learned from ('nothing' for a fixed function). It "
-                "must not be the parties' records."
-            )
+            expected = "Expected model.feature-settings.trained-on for features of your own"
+            remedy = "State what the weights were learned from ('nothing' for a fixed function)"
+            why = "It must not be the parties' records"
+            raise FeatureError(f"{expected}, got none. {remedy}. {why}.")
         plain = Path(self.weights).name == self.weights and self.weights.endswith(".safetensors")
         if self.weights and not plain:
-            raise FeatureError(
-                "Expected weights as the name of a .safetensors file next to the code, got "
-                f"{self.weights!r:.80}."
-            )
+            expected = "Expected weights as the name of a .safetensors file next to the code"
+            raise FeatureError(f"{expected}, got {self.weights!r:.80}.")
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -160,15 +157,11 @@ class OwnFeatureMap(FeatureMap):
             raise FeatureError(f"{self.place}: {error}") from error
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             message = next(iter(describe_cause(error).splitlines()), "")
-            raise FeatureError(
-                f"Expected {self.place} to take rows of {schema.dimension} cells, got "
-                f"{type(error).__name__}: {message}."
-            ) from error
+            expected = f"Expected {self.place} to take rows of {schema.dimension} cells"
+            raise FeatureError(f"{expected}, got {type(error).__name__}: {message}.") from error
         if among.ndim != 2 or len(among) != _BATCH:
-            raise FeatureError(
-                f"Expected {self.place} to return features [n, q], got shape {among.shape} for "
-                f"{_BATCH} rows."
-            )
+            expected = f"Expected {self.place} to return features [n, q]"
+            raise FeatureError(f"{expected}, got shape {among.shape} for {_BATCH} rows.")
         batch = self._find_batch_size(module, made_up, among)
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
@@ -194,10 +187,8 @@ class OwnFeatureMap(FeatureMap):
         alone = _forward(module, rows[:1])
         largest = float(np.abs(among).max())
         if not np.abs(alone[0] - among[0]).max() <= _CLOSE * largest:
-            raise FeatureError(
-                f"Expected {self.place} to act on each record by itself, got other features for a "
-                "record in a batch than for the record alone."
-            )
+            got = "other features for a record in a batch than for the record alone"
+            raise FeatureError(f"Expected {self.place} to act on each record by itself, got {got}.")
         same = np.array_equal(np.roll(among, 5, axis=0), moved)
         return _BATCH if same and np.array_equal(_forward(module, padded)[0], among[0]) else 1
 
@@ -212,13 +203,11 @@ class OwnFeatureMap(FeatureMap):
             try:
                 module = build(features)
             except Exception as error:  # user-defined code may raise anything
-                raise FeatureError(
-                    f"{self.place}({features}) raised {type(error).__name__}: {error}."
-                ) from error
+                what = f"{self.place}({features}) raised {type(error).__name__}"
+                raise FeatureError(f"{what}: {error}.") from error
         if not isinstance(module, nn.Module):
-            raise FeatureError(
-                f"Expected {self.place} to return a torch.nn.Module, got {type(module).__name__}."
-            )
+            got = type(module).__name__
+            raise FeatureError(f"Expected {self.place} to return a torch.nn.Module, got {got}.")
         if self.weights:
             file = self._resolve_path(self.weights)
             try:

@@ -36,25 +36,20 @@ class RandomFourier(FeatureMap):
 
     def __post_init__(self) -> None:
         if not 2 <= self.features <= MAX_FEATURES or self.features % 2:
-            raise FeatureError(
-                f"Expected an even number of features up to {MAX_FEATURES}, got {self.features}."
-            )
+            expected = f"Expected an even number of features up to {MAX_FEATURES}"
+            raise FeatureError(f"{expected}, got {self.features}.")
         if not 1e-6 <= self.length_scale <= 1e6 or self.seed < 0:
-            raise FeatureError(
-                f"Expected a length-scale of 1e-6 to 1e6 and a seed >= 0, got {self.length_scale} "
-                f"and {self.seed}."
-            )
+            expected = "Expected a length-scale of 1e-6 to 1e6 and a seed >= 0"
+            raise FeatureError(f"{expected}, got {self.length_scale} and {self.seed}.")
 
     def bind(self, schema: Schema) -> BoundFeatureMap:
         """Return the map for records of any columns."""
         wide, half = schema.dimension, self.features // 2
         if wide * half > _MAX_ENTRIES:
-            raise FeatureError(
-                f"Expected at most {_MAX_ENTRIES} columns times features/2, got {wide * half}."
-            )
-        weights = (
-            draw_public_normals(self.seed, wide * half).reshape(wide, half) / self.length_scale
-        )
+            expected = f"Expected at most {_MAX_ENTRIES} columns times features/2"
+            raise FeatureError(f"{expected}, got {wide * half}.")
+        draws = draw_public_normals(self.seed, wide * half)
+        weights = draws.reshape(wide, half) / self.length_scale
 
         def piece(cells: NDArray[np.float64]) -> NDArray[np.float32]:
             # One product per record: its bits do not depend on the others.

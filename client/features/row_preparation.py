@@ -35,25 +35,18 @@ def build_prepared_rows(
             afterwards. It saves holding the rows twice.
     """
     if buffer is not None:
-        return _prepare_in_place(buffer[:, : raw.shape[1] + intercept], raw, intercept, order)
+        rows = buffer[:, : raw.shape[1] + intercept]
+        for piece in starmap(slice, compute_byte_ranges(len(raw), 8 * raw.shape[1])):
+            rows[piece] = prepare_rows(raw[piece], intercept=intercept)  # a new array
+        if order is None:
+            return rows
+        for at in range(0, rows.shape[1], _COLUMNS):
+            columns = slice(at, at + _COLUMNS)
+            # Read completely before it is written.
+            rows[: len(order), columns] = rows[order, columns]
+        return rows[: len(order)]
     chosen = np.arange(len(raw)) if order is None else order
     rows = np.empty((len(chosen), raw.shape[1] + intercept), raw.dtype)
     for piece in starmap(slice, compute_byte_ranges(len(chosen), 8 * raw.shape[1])):
         rows[piece] = prepare_rows(raw[chosen[piece]], intercept=intercept)
     return rows
-
-
-def _prepare_in_place(
-    rows: NDArray[np.floating[Any]],
-    raw: NDArray[np.floating[Any]],
-    intercept: bool,
-    order: NDArray[np.int64] | None,
-) -> NDArray[np.floating[Any]]:
-    for piece in starmap(slice, compute_byte_ranges(len(raw), 8 * raw.shape[1])):
-        rows[piece] = prepare_rows(raw[piece], intercept=intercept)  # a new array
-    if order is None:
-        return rows
-    for at in range(0, rows.shape[1], _COLUMNS):
-        columns = slice(at, at + _COLUMNS)
-        rows[: len(order), columns] = rows[order, columns]  # read completely before it is written
-    return rows[: len(order)]

@@ -28,9 +28,8 @@ MAX_WEIGHT = 1e6
 def check_weights(weights: Sequence[float], classes: int) -> None:
     """Check that there is one weight per class, each in range."""
     if len(weights) != classes:
-        raise ValueError(
-            f"Expected {classes} class weights, one per label in their order, got {len(weights)}."
-        )
+        expected = f"Expected {classes} class weights, one per label in their order"
+        raise ValueError(f"{expected}, got {len(weights)}.")
     for weight in weights:
         if not 1 / MAX_WEIGHT <= weight <= MAX_WEIGHT:  # also refuses NaN
             raise ValueError(f"Expected class weights from 1e-06 to 1e+06, got {weight:g}.")
@@ -100,15 +99,13 @@ class ClassWeightedLoss(Loss):
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return w_y·ℓ′."""
-        return np.asarray(
-            self.loss.compute_slopes(margins, labels) * self._expand_weights(labels, margins)
-        )
+        slopes = self.loss.compute_slopes(margins, labels)
+        return np.asarray(slopes * self._expand_weights(labels, margins))
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return w_y·ℓ."""
-        return np.asarray(
-            self.loss.compute_values(margins, labels) * self._get_record_weights(labels, margins)
-        )
+        values = self.loss.compute_values(margins, labels)
+        return np.asarray(values * self._get_record_weights(labels, margins))
 
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return w_y·ℓ″; for several margins ℓ's own, with w_y as one more column."""

@@ -38,8 +38,7 @@ class HuberSVM(SignLoss):
 
     def compute_slopes(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return −y·clip((1 + h − yz)/(2h), 0, 1)."""
-        slope: Array = -self._compute_share(margins, labels)[1] * labels
-        return slope
+        return np.asarray(-self._compute_share(margins, labels)[1] * labels)
 
     def compute_values(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return h·share² + max(1 − h − yz, 0), the loss on all three pieces."""
@@ -49,5 +48,4 @@ class HuberSVM(SignLoss):
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return 1/(2h) if |1 − yz| ≤ h, else 0: an element of the generalised Hessian."""
         inside = np.abs(1 - np.multiply(margins, labels)) <= self.width
-        curvature: Array = inside.astype(margins.dtype) * self.smoothness
-        return curvature
+        return np.asarray(inside.astype(margins.dtype) * self.smoothness)

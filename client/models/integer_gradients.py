@@ -134,10 +134,8 @@ def compute_gradients(
         (1, model.dimension),
         (block.parties, model.dimension),
     ):
-        raise ValueError(
-            f"Expected rows of {model.features} features and theta of {model.dimension} entries, "
-            f"got {block.features.shape} and {theta.shape}."
-        )
+        expected = f"rows of {model.features} features and theta of {model.dimension} entries"
+        raise ValueError(f"Expected {expected}, got {block.features.shape} and {theta.shape}.")
     if clip is not None and not clip > 0:
         raise ValueError(f"Expected clip > 0, got {clip}.")
     grid = grid or SlopeGrid.choose(model.lipschitz if clip is None else clip)
@@ -238,9 +236,8 @@ class _GradientSums:
         if not alike or (len(self.theta) > 1 and not alone):
             own = np.repeat(np.arange(first, last), self.block.sizes[first:last])
         lengths = self.block.row_squares[part]
-        slopes = self.compute_slopes(
-            self.compute_margins(x, own), self.block.labels[part], lengths, own
-        )
+        margins = self.compute_margins(x, own)
+        slopes = self.compute_slopes(margins, self.block.labels[part], lengths, own)
         if not isinstance(x, np.ndarray):
             return sum_outer(slopes, x, int(self.max_slopes[first]) << ROW_BITS)[None]
         if alike:

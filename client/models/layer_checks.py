@@ -28,11 +28,10 @@ def check_model_size(parameters: int) -> None:
     """
     free, needed = compute_free_bytes(), parameters * _PARAMETER_BYTES
     if free is not None and needed > free:
-        raise NetworkError(
-            f"Expected a model that fits in the {free / GIB:.1f} GiB of memory left on this "
-            f"machine, got {parameters:,} parameters, which take {needed / GIB:,.1f} GiB. Use "
-            "smaller or fewer layers (model.hidden), or a machine with more memory."
-        )
+        expected = f"a model that fits in the {free / GIB:.1f} GiB of memory left on this machine"
+        got = f"{parameters:,} parameters, which take {needed / GIB:,.1f} GiB"
+        remedy = "Use smaller or fewer layers (model.hidden), or a machine with more memory."
+        raise NetworkError(f"Expected {expected}, got {got}. {remedy}")
 
 
 class ScaleLayer(nn.Module):
@@ -59,10 +58,8 @@ def _build_mlp(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
 def _build_cnn(features: int, classes: int, hidden: Sequence[int]) -> nn.Module:
     side = math.isqrt(features)
     if side * side != features or side < 16:
-        raise NetworkError(
-            f"Expected square images of at least 16 × 16 pixels for model.kind = 'cnn', got rows "
-            f"of {features} features."
-        )
+        expected = "Expected square images of at least 16 × 16 pixels for model.kind = 'cnn'"
+        raise NetworkError(f"{expected}, got rows of {features} features.")
     body = nn.Sequential(
         ScaleLayer(math.sqrt(features)),
         nn.Unflatten(1, (1, side, side)),
@@ -104,9 +101,8 @@ def check_layers(module: nn.Module) -> None:
                 "Use torch.nn.GroupNorm. A layer trained on public data may stay: call its eval() "
                 "when you build it."
             )
-        if isinstance(layer, torch.jit.ScriptModule) and any(
-            p.requires_grad for p in layer.parameters()
-        ):
+        learns = any(parameter.requires_grad for parameter in layer.parameters())
+        if isinstance(layer, torch.jit.ScriptModule) and learns:
             raise NetworkError(
                 f"Expected a module in Python, got TorchScript ({name or 'the model'}), in which "
                 "records' gradients cannot be separated. Pass the module as it was before "
@@ -115,10 +111,9 @@ def check_layers(module: nn.Module) -> None:
         if isinstance(layer, nn.modules.instancenorm._InstanceNorm) and (
             layer.track_running_stats and _is_learning(layer)
         ):
-            raise NetworkError(
-                f"Expected layers that keep records separate, got {kind} ({name}) with running "
-                "statistics. Use torch.nn.GroupNorm."
-            )
+            expected = "Expected layers that keep records separate"
+            remedy = "Use torch.nn.GroupNorm."
+            raise NetworkError(f"{expected}, got {kind} ({name}) with running statistics. {remedy}")
 
 
 def turn_off_dropout(module: nn.Module) -> list[str]:

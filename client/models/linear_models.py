@@ -75,8 +75,7 @@ class LinearModel:
         if np.isinf(radius):
             return theta
         norms = np.sqrt(np.vecdot(theta, theta))[..., None]
-        projected: Array = theta * (radius / np.maximum(norms, radius))
-        return projected
+        return np.asarray(theta * (radius / np.maximum(norms, radius)))
 
     def compute_margins(self, theta: Array, rows: FeatureRows) -> Array:
         """Compute θ·x for rows `[…, n, p]` with θ `[d]` or `[…, d]`: `[…, n]`, or `[…, n, K]`.
@@ -112,9 +111,8 @@ class LinearModel:
             own = slice(int(block.offsets[first]), int(block.offsets[last]))
             margins = self.compute_margins(local, block.features[own])
             values = self.loss.compute_values(margins, _cast_labels(block.labels[own], margins))
-            losses[first:last] = np.add.reduceat(
-                values, block.offsets[first:last] - own.start, dtype=np.float64
-            )
+            begins = block.offsets[first:last] - own.start
+            losses[first:last] = np.add.reduceat(values, begins, dtype=np.float64)
 
         local, losses = np.ascontiguousarray(theta, block.features.dtype), np.empty(block.parties)
         rows = self._count_chunk_rows(block.features)
@@ -178,9 +176,8 @@ class LinearModel:
     def predict(self, theta: Array, features: FeatureRows) -> NDArray[Any]:
         """Return labels `[N]` predicted for prepared rows: −1/+1, classes, or reals (ridge)."""
         self._check(theta, features)
-        return self.loss.predict(
-            self.compute_margins(np.ascontiguousarray(theta, features.dtype), features)
-        )
+        local = np.ascontiguousarray(theta, features.dtype)
+        return self.loss.predict(self.compute_margins(local, features))
 
 
 def _cast_labels(labels: NDArray[Any], margins: Array) -> NDArray[Any]:

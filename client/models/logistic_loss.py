@@ -53,8 +53,7 @@ class LogisticLoss(SignLoss):
     def compute_curvatures(self, margins: Array, labels: NDArray[Any]) -> Array:
         """Return s(1 − s) with s = 1/(1 + e^|z|): independent of y, without overflow."""
         small = np.exp(-np.abs(margins))
-        curvature: Array = small / (1 + small) ** 2
-        return curvature
+        return np.asarray(small / (1 + small) ** 2)
 
     def compute_probabilities(self, margins: Array) -> Array:
         """Return 1/(1 + e^z) and 1/(1 + e^(−z))."""

@@ -102,8 +102,7 @@ class Loss(ABC):
 
         It is the inverse of `build_theta`.
         """
-        first: NDArray[np.float64] = theta[0]
-        return first
+        return np.asarray(theta[0])
 
     @property
     def degenerate_reason(self) -> str:

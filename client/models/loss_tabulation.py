@@ -58,23 +58,19 @@ def build_tabled_loss(
         fallen = grown - slopes
         if (fallen > _ROUNDED * max(float(np.abs(slopes).max()), 1.0)).any():
             z = -REACH + STEP * int(fallen.argmax())
-            raise ValueError(
-                f"Expected a loss that is convex in z, got none at z = {z:g}, y = {label:g}."
-            )
+            place = f"z = {z:g}, y = {label:g}"
+            raise ValueError(f"Expected a loss that is convex in z, got none at {place}.")
         over = np.abs(grown) > lipschitz * (1 + _ROUNDED)
         if steeper == "refuse" and over.any():
             at = int(np.abs(grown).argmax())
-            raise ValueError(
-                f"Expected slopes of at most {lipschitz:g}, as stated, got {abs(grown[at]):.4g} at "
-                f"z = {-REACH + STEP * at:g}, y = {label:g}."
-            )
+            got = f"{abs(grown[at]):.4g} at z = {-REACH + STEP * at:g}, y = {label:g}"
+            raise ValueError(f"Expected slopes of at most {lipschitz:g}, as stated, got {got}.")
         row = np.clip(grown, -lipschitz, lipschitz)
         rows.append(tuple(row.tolist()))
         # A clipped loss differs from the function. It equals the function at z = 0.
         below = row[: NODES // 2 + 1]
-        starts.append(
-            _evaluate_loss(loss, 0.0, label) - float(np.sum(below[1:] + below[:-1])) * STEP / 2
-        )
+        fall = float(np.sum(below[1:] + below[:-1])) * STEP / 2
+        starts.append(_evaluate_loss(loss, 0.0, label) - fall)
     return kind(slopes=tuple(rows), starts=tuple(starts))
 
 
@@ -91,9 +87,8 @@ def _evaluate_loss(loss: Callable[[float, float], float], z: float, y: float) ->
     except (TypeError, ValueError) as error:
         shape = f" and shape {given.shape}" if isinstance(given, np.ndarray) else ""
         where = f" ({Path(place).name}, line {code.co_firstlineno})" if code else ""
-        raise ValueError(
-            f"{expected} an object of type {type(given).__name__}{shape}{where}."
-        ) from error
+        got = f"an object of type {type(given).__name__}{shape}{where}"
+        raise ValueError(f"{expected} {got}.") from error
     if not math.isfinite(value):
         raise ValueError(f"Expected a finite loss at z = {z:g}, y = {y:g}, got {value}.")
     return value
@@ -103,6 +98,5 @@ def _check_residual(loss: Callable[[float, float], float]) -> None:
     for z, y in ((0.25, 1.0), (-1.5, 0.5), (3.0, -1.0)):
         one, other = _evaluate_loss(loss, z, y), _evaluate_loss(loss, z - y, 0.0)
         if not abs(one - other) <= 1e-9 * max(abs(one), 1.0):
-            raise ValueError(
-                f"Expected a function of z - y, got {one:g} and {other:g} at z = {z:g}, y = {y:g}."
-            )
+            got = f"{one:g} and {other:g} at z = {z:g}, y = {y:g}"
+            raise ValueError(f"Expected a function of z - y, got {got}.")

@@ -31,6 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from parley.client.contract.model_state import Floats
 from parley.client.models.layer_checks import (
     BUILT_IN,
     NetworkError,
@@ -79,9 +80,8 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
             "built by calling its function or class with the numbers of features and classes."
         ) from error
     if not isinstance(made, nn.Module):
-        raise NetworkError(
-            f"Expected {kind} to return a torch.nn.Module, got {type(made).__name__}."
-        )
+        got = type(made).__name__
+        raise NetworkError(f"Expected {kind} to return a torch.nn.Module, got {got}.")
     if _list_lazy_tensors(made):
         try:
             with torch.no_grad():
@@ -92,10 +92,9 @@ def _build_own_network(kind: str, features: int, classes: int) -> nn.Module:
                 f"lazy layers learn their width, got {describe_failure(error, place)}."
             ) from error
     if unbuilt := _list_lazy_tensors(made):
-        raise NetworkError(
-            f"Expected a first batch to build each lazy layer of {kind}, got {unbuilt[0]} "
-            "without a width: the forward pass does not use its layer."
-        )
+        expected = f"Expected a first batch to build each lazy layer of {kind}"
+        why = "the forward pass does not use its layer"
+        raise NetworkError(f"{expected}, got {unbuilt[0]} without a width: {why}.")
     return made
 
 
@@ -122,25 +121,18 @@ def _check_numbers(kind: str, module: nn.Module) -> None:
         raise NetworkError(f"Expected a model with parameters to train, got none in {kind}.")
     for name, tensor in _list_tensors(module).items():
         if tensor.is_complex():
-            raise NetworkError(
-                f"Expected real parameters and buffers, got complex numbers in {name} of {kind}. "
-                "Hold real and imaginary parts, and use torch.complex in the forward pass."
-            )
+            expected = "Expected real parameters and buffers"
+            remedy = "Hold real and imaginary parts, and use torch.complex in the forward pass."
+            raise NetworkError(f"{expected}, got complex numbers in {name} of {kind}. {remedy}")
     for name, parameter in module.named_parameters():
         if not parameter.is_floating_point():
             if parameter.requires_grad:
                 raise NetworkError(f"Expected real parameters, got {parameter.dtype} in {name}.")
             continue
         if not bool((parameter.detach().double().abs() < MAX_PARAMETER).all()):
-            raise NetworkError(
-                f"Expected finite parameters below {MAX_PARAMETER:g} at the start, got others "
-                f"in {name} of {kind}. Check how it is initialised."
-            )
-
-
-def _build_losses(weights: Sequence[float], classes: int) -> RecordLosses:
-    with translate_errors(ValueError, NetworkError):
-        return RecordLosses.from_class_weights(weights, classes)
+            expected = f"Expected finite parameters below {MAX_PARAMETER:g} at the start"
+            remedy = "Check how it is initialised."
+            raise NetworkError(f"{expected}, got others in {name} of {kind}. {remedy}")
 
 
 def _set_deterministic_cuda() -> None:
@@ -214,7 +206,8 @@ class Network:
         _release_start_pages_once()
         if classes < 2:
             raise NetworkError(f"Expected at least 2 classes, got {classes}.")
-        losses = _build_losses(class_weights, classes)
+        with translate_errors(ValueError, NetworkError):
+            losses = RecordLosses.from_class_weights(class_weights, classes)
         if device == "cuda" and not torch.cuda.is_available():
             raise NetworkError("Expected a CUDA device for run.device = 'cuda', got none.")
         if device == "auto":
@@ -232,11 +225,8 @@ class Network:
                     torch.manual_seed(0)
                     module = _build_own_network(kind, features, classes)
         if without := turn_off_dropout(module):
-            warnings.warn(
-                f"Dropout is switched off in {kind} ({', '.join(without)}). The noise of DP-SGD "
-                "regularises instead.",
-                stacklevel=2,
-            )
+            what = f"Dropout is switched off in {kind} ({', '.join(without)})"
+            warnings.warn(f"{what}. The noise of DP-SGD regularises instead.", stacklevel=2)
         check_layers(module)
         unroll_recurrent_layers(module)
         check_model_size(sum(p.numel() for p in module.parameters()))
@@ -282,10 +272,9 @@ class Network:
                 f"{describe_failure(error, place)}.{hint}"
             ) from error
         if shape != (2, self.classes):
-            raise NetworkError(
-                f"Expected scores of shape [2, {self.classes}] for two rows from {self.kind}, got "
-                f"{list(shape)}. A model returns one score per class."
-            )
+            expected = f"Expected scores of shape [2, {self.classes}] for two rows from {self.kind}"
+            remedy = "A model returns one score per class."
+            raise NetworkError(f"{expected}, got {list(shape)}. {remedy}")
 
     def _find_output_shape(self) -> tuple[int, ...]:
         """Return the output's shape for two rows; check that a second pass, or loss, agrees."""
@@ -300,31 +289,25 @@ class Network:
         self._check_scores(scores)
         check_repeatable(self.module, self.to_tensor(made_up))
         if _are_probabilities(scores.detach()):
-            warnings.warn(
-                f"The scores of {self.kind} look like probabilities. Return the scores before "
-                "softmax: the loss applies it.",
-                stacklevel=3,
-            )
+            remedy = "Return the scores before softmax: the loss applies it."
+            what = f"The scores of {self.kind} look like probabilities"
+            warnings.warn(f"{what}. {remedy}", stacklevel=3)
         return tuple(scores.shape)
 
     def _check_scores(self, scores: Any) -> None:
         """Refuse scores that are not a real tensor, or that do not depend on a parameter."""
         if not isinstance(scores, torch.Tensor):
-            raise NetworkError(
-                f"Expected one tensor of scores, [rows, {self.classes}], from {self.kind}, got "
-                f"{_describe_value(scores)}. Return the scores only."
-            )
+            expected = f"Expected one tensor of scores, [rows, {self.classes}], from {self.kind}"
+            remedy = "Return the scores only."
+            raise NetworkError(f"{expected}, got {_describe_value(scores)}. {remedy}")
         if not scores.is_floating_point():
-            raise NetworkError(
-                f"Expected real scores from {self.kind}, got {scores.dtype}. Return the scores "
-                "before argmax, rounding or a complex transform."
-            )
+            expected = f"Expected real scores from {self.kind}"
+            remedy = "Return the scores before argmax, rounding or a complex transform."
+            raise NetworkError(f"{expected}, got {scores.dtype}. {remedy}")
         if not scores.requires_grad:
-            raise NetworkError(
-                f"Expected scores from {self.kind} that depend on its parameters, got scores "
-                "without a gradient. Remove detach(), .data and torch.no_grad() from its forward "
-                "pass."
-            )
+            expected = f"Expected scores from {self.kind} that depend on its parameters"
+            remedy = "Remove detach(), .data and torch.no_grad() from its forward pass."
+            raise NetworkError(f"{expected}, got scores without a gradient. {remedy}")
 
     def _check_finite(self, rows: torch.Tensor) -> None:
         with torch.no_grad():
@@ -387,9 +370,8 @@ class Network:
         """Check that labels are classes 0..K−1."""
         whole = np.asarray(labels)
         if len(whole) and not (whole.min() >= 0 and whole.max() < self.classes):
-            raise ValueError(
-                f"Expected labels in 0..{self.classes - 1}, got {whole.min()} to {whole.max()}."
-            )
+            expected = f"Expected labels in 0..{self.classes - 1}"
+            raise ValueError(f"{expected}, got {whole.min()} to {whole.max()}.")
 
     def set_parameters(self, theta: torch.Tensor) -> None:
         """Make the parameters views of `theta` `[d]`: changing it changes the network."""
@@ -405,10 +387,8 @@ class Network:
         """Compute `[N, K]` scores of a model `[d]`, in pieces."""
         self.set_parameters(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
         with torch.no_grad():
-            pieces = [
-                self.module(self.to_tensor(features[at : at + 4096]))
-                for at in range(0, len(features), 4096)
-            ]
+            cuts = [features[at : at + 4096] for at in range(0, len(features), 4096)]
+            pieces = [self.module(self.to_tensor(rows)) for rows in cuts]
         return torch.cat(pieces)
 
     @property
@@ -416,9 +396,7 @@ class Network:
         """Weights of the labels in their order; (): all 1."""
         return self.losses.weights
 
-    def compute_margins(
-        self, theta: NDArray[np.float64], rows: NDArray[Any]
-    ) -> NDArray[np.float64]:
+    def compute_margins(self, theta: Floats, rows: NDArray[Any]) -> Floats:
         """Compute `[N, K]` scores as a numpy array."""
         return np.asarray(self.compute_scores(theta, rows).cpu().numpy(), np.float64)
 
@@ -426,9 +404,7 @@ class Network:
         """Return `[N, K]` probabilities."""
         return np.asarray(softmax(margins), np.float64)
 
-    def compute_loss(
-        self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any
-    ) -> float:
+    def compute_loss(self, theta: Floats, features: NDArray[Any], labels: Any) -> float:
         """Compute the records' mean loss."""
         wanted = torch.as_tensor(np.asarray(labels, dtype=np.int64), device=self.device)
         if not self.losses.weights and get_own_losses(self.module) is None:
@@ -436,14 +412,11 @@ class Network:
         self.set_parameters(torch.as_tensor(theta, dtype=self.dtype, device=self.device).clone())
         total = 0.0
         with torch.no_grad():
+            wide = self.draws_per_record
             rng = np.random.default_rng(0)  # a simulation's metric: the same draws for each model
             for at in range(0, len(features), 4096):
                 own = features[at : at + 4096]
-                drawn = (
-                    rng.standard_normal((len(own), self.draws_per_record))
-                    if self.draws_per_record
-                    else None
-                )
+                drawn = rng.standard_normal((len(own), wide)) if wide else None
                 rows = self.with_draws(own, drawn)
                 total += float(self.losses(self.module, rows, wanted[at : at + 4096]).sum())
         return total / len(features)
@@ -452,8 +425,6 @@ class Network:
         """Return `[N]` classes."""
         return np.asarray(self.compute_scores(theta, features).argmax(1).cpu().numpy(), np.int64)
 
-    def compute_metric(
-        self, theta: NDArray[np.float64], features: NDArray[Any], labels: Any
-    ) -> float:
+    def compute_metric(self, theta: Floats, features: NDArray[Any], labels: Any) -> float:
         """Compute the accuracy."""
         return float((self.predict(theta, features) == np.asarray(labels)).mean())

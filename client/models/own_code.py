@@ -35,14 +35,10 @@ def describe_failure(error: BaseException, location: str, *, values: bool = True
     if isinstance(error, SyntaxError):  # its text contains file and line
         return shown
     module = sys.modules.get(location)
-    file = Path(
-        location if location.endswith(".py") else getattr(module, "__file__", None) or location
-    )
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if _is_same_file(frame.filename, file)
-    ]
+    place = None if location.endswith(".py") else getattr(module, "__file__", None)
+    file = Path(place or location)
+    trace = traceback.extract_tb(error.__traceback__)
+    frames = [frame for frame in trace if Path(frame.filename).absolute() == file.absolute()]
     return f"{shown} ({file.name}, line {frames[-1].lineno})" if frames else shown
 
 
@@ -59,10 +55,6 @@ def locate_failure(error: BaseException) -> str:
     return f"{Path(found[-1].filename).name}:{found[-1].lineno}" if found else "an unknown line"
 
 
-def _is_same_file(name: str, file: Path) -> bool:
-    return Path(name).name == file.name and Path(name).absolute() == file.absolute()
-
-
 def load_code(name: str, *, what: str) -> Any:
     """Return the object named 'module:attribute' or 'file.py:attribute', or None. This runs its
     code.
@@ -76,16 +68,12 @@ def load_code(name: str, *, what: str) -> Any:
     if place.endswith(".py") and not Path(place).is_file():
         raise OwnCodeError(f"Expected the {what} file at {place}, got none.")
     try:
-        module = _import_file(Path(place)) if place.endswith(".py") else _import_module(place)
+        is_file = place.endswith(".py")
+        module = _import_file(Path(place)) if is_file else importlib.import_module(place)
     except list_code_failures() as error:
-        raise OwnCodeError(
-            f"Cannot import the {what}'s module {place!r}: {describe_failure(error, place)}."
-        ) from error
+        why = describe_failure(error, place)
+        raise OwnCodeError(f"Cannot import the {what}'s module {place!r}: {why}.") from error
     return getattr(module, attribute, None)
-
-
-def _import_module(name: str) -> ModuleType:
-    return importlib.import_module(name)
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -116,9 +104,7 @@ def load_function(name: str, *, what: str = "model") -> Callable[..., Any]:
     if not callable(found):
         place, _, function = name.rpartition(":")
         got = "none of that name" if found is None else f"an object of type {type(found).__name__}"
-        raise OwnCodeError(
-            f"Expected a class or function {function!r} in {place}, got {got}. Check the name "
-            "after the colon."
-        )
+        expected = f"Expected a class or function {function!r} in {place}"
+        raise OwnCodeError(f"{expected}, got {got}. Check the name after the colon.")
     called: Callable[..., Any] = found
     return called

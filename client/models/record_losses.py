@@ -75,10 +75,8 @@ class RecordLosses:
         else:
             each = own(x, y, None)
         if each.shape != (len(x),):
-            raise ValueError(
-                f"Expected record_losses to return one loss per record, {[len(x)]}, got "
-                f"{list(each.shape)}."
-            )
+            expected = f"Expected record_losses to return one loss per record, {[len(x)]}"
+            raise ValueError(f"{expected}, got {list(each.shape)}.")
         return each * self.get_weights(y, each) if self.weights else each
 
     def get_weights(self, y: Tensor, like: Tensor) -> Tensor:

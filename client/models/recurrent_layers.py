@@ -38,10 +38,8 @@ class _Unrolled(nn.RNNBase):
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Return `(outputs, last state)`, as torch does."""
         if not isinstance(input, Tensor):
-            raise TypeError(
-                f"a recurrent layer takes a tensor [rows, steps, inputs], got "
-                f"{type(input).__name__}: pad sequences to one length"
-            )
+            expected = "a recurrent layer takes a tensor [rows, steps, inputs]"
+            raise TypeError(f"{expected}, got {type(input).__name__}: pad sequences to one length")
         single = input.dim() == 2  # one sequence without an axis of rows
         x = input.unsqueeze(0 if self.batch_first else 1) if single else input
         x = x.transpose(0, 1) if self.batch_first else x
@@ -58,7 +56,7 @@ class _Unrolled(nn.RNNBase):
             outputs = []
             for way in range(ways):
                 start = tuple(part[ways * number + way] for part in given)
-                own = self._run(x, start, number, backwards=bool(way))
+                own = self._run(x, start, number, reverse=bool(way))
                 outputs.append(own[0])
                 last.append(own[1])
             x = torch.cat(outputs, dim=2) if ways > 1 else outputs[0]
@@ -69,24 +67,20 @@ class _Unrolled(nn.RNNBase):
             state = tuple(part.squeeze(1) for part in state)
         return x, state if lstm else state[0]
 
-    def _run(
-        self, x: Tensor, state: State, number: int, *, backwards: bool
-    ) -> tuple[Tensor, State]:
+    def _run(self, x: Tensor, state: State, number: int, *, reverse: bool) -> tuple[Tensor, State]:
         """Run one layer in one direction over `[steps, rows, inputs]`."""
-        end = f"_l{number}{'_reverse' * backwards}"
+        end = f"_l{number}{'_reverse' * reverse}"
         of_input, of_state = (getattr(self, f"weight_{name}{end}") for name in ("ih", "hh"))
-        biases = [
-            getattr(self, f"bias_{name}{end}") if self.bias else None for name in ("ih", "hh")
-        ]
+        biases = [getattr(self, f"bias_{of}{end}") if self.bias else None for of in ("ih", "hh")]
         project = getattr(self, f"weight_hr{end}") if self.proj_size else None
         step = _choose_step(self)
         outputs: list[Tensor] = []
         steps = list(linear(x, of_input, biases[0]))
-        for row in reversed(steps) if backwards else steps:
+        for row in reversed(steps) if reverse else steps:
             hidden, *rest = step(row, linear(state[0], of_state, biases[1]), state)
             state = (hidden if project is None else linear(hidden, project), *rest)
             outputs.append(state[0])
-        return torch.stack(outputs[::-1] if backwards else outputs), state
+        return torch.stack(outputs[::-1] if reverse else outputs), state
 
 
 def _choose_step(layer: nn.Module) -> Callable[[Tensor, Tensor, State], State]:

@@ -36,9 +36,8 @@ def prepare_rows(features: Array, intercept: bool) -> Array:
     finite = np.isfinite(features)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
-        raise ValueError(
-            f"Expected finite features, got {features[row, column]} in row {row}, column {column}."
-        )
+        got = f"{features[row, column]} in row {row}, column {column}"
+        raise ValueError(f"Expected finite features, got {got}.")
     # Divide by the largest entry first: the square of a large number would overflow.
     largest = np.maximum(np.abs(features).max(axis=1, keepdims=True, initial=0), 1)
     scaled = np.divide(features, largest, dtype=np.float64)

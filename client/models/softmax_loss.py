@@ -59,8 +59,7 @@ class SoftmaxLoss(Loss):
     def apply_curvature(self, curvature: Array, change: Array) -> Array:
         """Apply diag(P) − P Pᵀ to each record's change."""
         weighted = curvature * change
-        product: Array = weighted - curvature * weighted.sum(axis=-1, keepdims=True)
-        return product
+        return np.asarray(weighted - curvature * weighted.sum(axis=-1, keepdims=True))
 
     def compute_slope_norms(self, slopes: Array) -> Array:
         """Return √Σ_k slope_k²."""
@@ -85,8 +84,7 @@ class SoftmaxLoss(Loss):
 
     def get_direction(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return class 1's row minus class 0's."""
-        difference: NDArray[np.float64] = theta[1] - theta[0]
-        return difference
+        return np.asarray(theta[1] - theta[0])
 
     def to_nearest_labels(self, labels: NDArray[Any]) -> NDArray[Any]:
         """Round the labels and clamp them to 0..K−1."""

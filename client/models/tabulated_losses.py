@@ -36,6 +36,7 @@ MAX_SLOPE: Final = 2.0**20
 """Maximum slope or loss. A table with larger numbers is not a loss that could be learned from."""
 
 Real = NDArray[np.float64]
+Codes = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +113,7 @@ class TabledLoss(Loss):
         values: Real = np.pad(steps, ((0, 0), (1, 0))) + np.array(self.starts)[:, None]
         return values.ravel()
 
-    def _find_segment(
-        self, margins: Array, labels: NDArray[Any]
-    ) -> tuple[Real, Real, NDArray[np.int64]]:
+    def _find_segment(self, margins: Array, labels: NDArray[Any]) -> tuple[Real, Real, Codes]:
         """Return position u, the fraction of the way to the next point, and the point before it.
 
         Each record's result is computed by arithmetic on that record only.

@@ -31,9 +31,8 @@ def add_trial_labels(network: Network, rows: Rows) -> tuple[Tensor, Tensor]:
     """Return `[n, p + D]` rows followed by their draws, and `[n]` labels."""
     generator = torch.Generator().manual_seed(1)
     labels = torch.randint(0, network.classes, (len(rows),), generator=generator)
-    drawn = torch.randn(
-        (len(rows), network.draws_per_record), generator=generator, dtype=torch.float64
-    )
+    shape = (len(rows), network.draws_per_record)
+    drawn = torch.randn(shape, generator=generator, dtype=torch.float64)
     return network.with_draws(rows, drawn.numpy()), labels.to(network.device)
 
 
@@ -49,9 +48,8 @@ def move_near_start(network: Network, *, seed: int = 1) -> Iterator[None]:
     start, rng = network.start(), np.random.default_rng(seed)
     size = max(float(np.sqrt(np.mean(start**2))), 0.05)
     try:
-        network.set_parameters(
-            network.to_tensor(start + size / 2 * rng.standard_normal(len(start))).clone()
-        )
+        moved = start + size / 2 * rng.standard_normal(len(start))
+        network.set_parameters(network.to_tensor(moved).clone())
         yield
     finally:
         for parameter, data in zip(parameters, kept, strict=True):

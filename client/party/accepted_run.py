@@ -28,6 +28,8 @@ from parley.client.party.run_validation import (
 from parley.client.party.tensor_decoding import decode_components, decode_model_state
 from parley.privacy.ledger.block_composition import Blocks, parse_blocks
 
+DataLoader = Callable[[str, str, bool, Mapping[str, Any], Blocks], LoadedDataset]
+
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptedRun:
@@ -45,10 +47,7 @@ class AcceptedRun:
 
 
 def accept_run(
-    policy: OwnerPolicy,
-    agreement: Agreement,
-    *,
-    load_data: Callable[[Agreement, bool], LoadedDataset],
+    policy: OwnerPolicy, agreement: Agreement, load_data: Callable[[Agreement, bool], LoadedDataset]
 ) -> AcceptedRun:
     """Check the policy, then the task, then what only this party's facts can decide.
 
@@ -75,14 +74,11 @@ def accept_run(
         check_queries(policy, policy.get_dataset(agreement.dataset), algorithm)
     check_computation(policy, agreement.plan, algorithm, kind, facts)
     if facts.schema != agreement.schema:
-        raise Declined(
-            Reason.SCHEMA, f"Expected the schema {facts.schema}, got {agreement.schema!r:.80}."
-        )
+        expected = f"Expected schema {facts.schema}"
+        raise Declined(Reason.SCHEMA, f"{expected}, got {agreement.schema!r:.80}.")
     agreed = agreement.features.get("digest", "")
     if facts.map != agreed:
-        raise Declined(
-            Reason.MODEL, f"Expected features of digest {facts.map!r}, got {agreed!r:.80}."
-        )
+        raise Declined(Reason.MODEL, f"Expected feature digest {facts.map!r}, got {agreed!r:.80}.")
     state: State = {}
     if agreement.serial:
         state = decode_model_state(agreement.state, algorithm)
@@ -91,11 +87,7 @@ def accept_run(
 
 
 def describe_data(
-    request: Mapping[str, Any],
-    policy: OwnerPolicy,
-    *,
-    clock: float,
-    load_data: Callable[[str, str, bool, Mapping[str, Any], Blocks], LoadedDataset],
+    request: Mapping[str, Any], policy: OwnerPolicy, clock: float, load_data: DataLoader
 ) -> dict[str, Any]:
     """Return columns, classes and, if it is public, the number of records; no fact about a record.
 
@@ -109,17 +101,13 @@ def describe_data(
     """
     server_clock = request["clock"]
     if not abs(server_clock - clock) <= policy.clock_skew_s:
-        raise Declined(
-            Reason.CLOCK_SKEW,
-            f"Expected clocks within {policy.clock_skew_s:g} s, they are "
-            f"{server_clock - clock:+.0f} s apart.",
-        )
+        expected = f"Expected clocks within {policy.clock_skew_s:g} s"
+        apart = f"{server_clock - clock:+.0f} s apart"
+        raise Declined(Reason.CLOCK_SKEW, f"{expected}, they are {apart}.")
     dataset = policy.get_dataset(request["dataset"])
     if request["sizes"] and not policy.is_size_disclosed(dataset):
-        raise Declined(
-            Reason.SIZES_NOT_DISCLOSED,
-            "Expected no request for sizes: the policy does not disclose them.",
-        )
+        why = "the policy does not disclose them"
+        raise Declined(Reason.SIZES_NOT_DISCLOSED, f"Expected no request for sizes: {why}.")
     features = parse_feature_map(request["features"], agreed=False)
     with decline_errors(Reason.PROTOCOL, ValueError):
         blocks = parse_blocks(request["blocks"])

@@ -27,11 +27,9 @@ def load_app_dataset(request: DatasetRequest) -> LoadedDataset:
     """
     dataset = request.dataset
     if request.label != APP_DATA:
-        raise Declined(
-            Reason.DATA_UNREADABLE,
-            "Expected path, source or prepared for this job, got app-data, which only the party's "
-            "own app reads.",
-        )
+        expected = "Expected path, source or prepared for this job"
+        got = "app-data, which only the party's own app reads"
+        raise Declined(Reason.DATA_UNREADABLE, f"{expected}, got {got}.")
     if not dataset.app_data:
         raise Declined(
             Reason.DATA_UNREADABLE,
@@ -45,11 +43,9 @@ def load_app_dataset(request: DatasetRequest) -> LoadedDataset:
         rows=np.zeros((1, 1)),
         labels=np.zeros(1, np.int64),
         features=1,
-        classes=0,
         fingerprint=fingerprint,
         schema=_SCHEMA,
         contents="" if known else fingerprint,
-        most_records=dataset.private_size_bound,
         app_block=AppDataBlock.create(1, {} if known else {0: str(path.resolve())}),
     )
 

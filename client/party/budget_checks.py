@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from parley.client.contract.refusals import Declined, Reason
+from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.dataset_config import DatasetConfig
@@ -24,9 +24,7 @@ from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
 from parley.privacy.ledger.recorded_entries import EntryState, RecordedEntry
 
 
-def check_budget(
-    ledger: Ledger, dataset: DatasetConfig, accepted: AcceptedRun, *, party: str
-) -> None:
+def check_budget(ledger: Ledger, dataset: DatasetConfig, accepted: AcceptedRun, party: str) -> None:
     """Check that the owner's limits and the remaining budget cover the whole run.
 
     The data set is registered in the party's ledger.
@@ -39,9 +37,8 @@ def check_budget(
     spent = compose_earlier_charges(ledger, plan, account=account)
     check_job(dataset, plan, releases=agreement.rounds, spent=spent)
     register_dataset(ledger, dataset, account=account, data=accepted.data, plan=plan)
-    check_remaining_budget(
-        ledger, dataset, plan, account=account, party=party, rounds=agreement.rounds
-    )
+    rounds = agreement.rounds
+    check_remaining_budget(ledger, dataset, plan, account=account, party=party, rounds=rounds)
 
 
 def check_job(
@@ -54,15 +51,12 @@ def check_job(
     """
     for unit, total in dataset.totals.items():
         earlier = spent.get(unit, Composition())
-        _, epsilon = earlier.add(plan.compute_event(unit), count=releases).compute_lowest_epsilon(
-            total.delta
-        )
+        charged = earlier.add(plan.compute_event(unit), count=releases)
+        _, epsilon = charged.compute_lowest_epsilon(total.delta)
         if not epsilon <= total.epsilon_per_job * (1 + BUDGET_TOLERANCE):
-            raise Declined(
-                Reason.BUDGET_EXHAUSTED,
-                f"Expected at most ε = {format_exact(total.epsilon_per_job)} of one job (unit "
-                f"{unit}), got {format_rounded_up(epsilon)}.",
-            )
+            expected = f"at most ε = {format_exact(total.epsilon_per_job)} of one job (unit {unit})"
+            got = format_rounded_up(epsilon)
+            raise Declined(Reason.BUDGET_EXHAUSTED, f"Expected {expected}, got {got}.")
 
 
 def check_remaining_budget(
@@ -87,20 +81,12 @@ def check_remaining_budget(
     entries = build_entries(plan, account, party)
     unpaid = count_unpaid_releases(ledger, plan, account=account, rounds=rounds)
     claims = {entry.key: ((entry.event, unpaid),) for entry in entries}
-    try:
+    conflict = decline_errors(Reason.DATA_UNREADABLE, LedgerConflict)
+    with conflict, decline_errors(Reason.BUDGET_EXHAUSTED, BudgetExceeded):
         ledger.check_hold(plan.run_id, claims, plan.blocks)
-    except BudgetExceeded as error:
-        raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
-    except LedgerConflict as error:
-        raise Declined(Reason.DATA_UNREADABLE, str(error)) from error
-    spent = [
-        budget_account.charged.get_compositions(())
-        for budget_account in ledger.list_accounts()
-        if budget_account.key in claims
-    ]
-    releases_made = max(
-        block_account.releases for blocks in spent for block_account in blocks.values()
-    )
+    accounts = [each for each in ledger.list_accounts() if each.key in claims]
+    spent = [each.charged.get_compositions(()) for each in accounts]
+    releases_made = max(block.releases for blocks in spent for block in blocks.values())
     if releases_made + unpaid > dataset.most_releases:
         raise Declined(
             Reason.BUDGET_EXHAUSTED,
@@ -147,9 +133,7 @@ def _iterate_charges(ledger: Ledger, run_id: str, account: str) -> Iterator[Reco
             yield recorded
 
 
-def _compose_charges(
-    counts: Mapping[Unit, Mapping[PrivacyEvent, int]],
-) -> dict[Unit, Composition]:
+def _compose_charges(counts: Mapping[Unit, Mapping[PrivacyEvent, int]]) -> dict[Unit, Composition]:
     spent: dict[Unit, Composition] = {}
     for unit, events in counts.items():
         for event, count in events.items():

@@ -33,14 +33,11 @@ def load_column_dataset(request: DatasetRequest) -> LoadedDataset:
         rows=np.empty((table.records, 0)),
         labels=np.empty(table.records),
         features=max(len(table.columns), 1),
-        classes=0,
         fingerprint=request.fingerprint or str(table.contents),
         schema=schema.digest,
         contents=str(table.contents),
         row_digests=table.row_digests,
-        blocks=request.blocks,
         table=table,
-        most_records=dataset.private_size_bound,
     )
 
 

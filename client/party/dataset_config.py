@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -209,9 +207,8 @@ class DatasetConfig(PolicySection):
     @model_validator(mode="after")
     def _check(self) -> DatasetConfig:
         if [self.path, self.prepared, self.source, self.app_data].count("") != 3:
-            raise ValueError(
-                "Expected one of path, source, prepared and app-data, got several or none."
-            )
+            expected = "Expected one of path, source, prepared and app-data"
+            raise ValueError(f"{expected}, got several or none.")
         if self.app_data and (self.unit is not Unit.PARTY or self.held_out or self.classes):
             raise ValueError("Expected unit = party, and no held-out or classes, with app-data.")
         if self.source:
@@ -223,23 +220,18 @@ class DatasetConfig(PolicySection):
         if self.classes == 1 or (self.classes and self.is_raw):
             raise ValueError("Expected classes >= 2, and only with prepared: a schema lists them.")
         if self.held_out and self.held_out in {self.path, self.prepared, self.query}:
-            raise ValueError(
-                "Expected held-out to be other records than those that models learn "
-                "from, got the same."
-            )
+            expected = "Expected held-out to be other records than those that models learn from"
+            raise ValueError(f"{expected}, got the same.")
         if self.map and self.is_raw:
-            raise ValueError(
-                "Expected map only with prepared rows: for other rows the job names the map."
-            )
+            raise ValueError("Expected map only with prepared rows: otherwise the job names it.")
         if (self.party_epsilon is None) != (self.party_delta is None):
             raise ValueError("Expected party-epsilon and party-delta together, got one of them.")
         if self.party_epsilon_per_job is not None and self.party_epsilon is None:
             raise ValueError("Expected party-epsilon with party-epsilon-per-job, got none.")
         if self.party_epsilon is not None and self.unit is not Unit.RECORD:
             raise ValueError(f"Expected unit = record with party-epsilon, got {self.unit}.")
-        if self.block_column and (
-            self.prepared or self.has_private_size or self.unit != Unit.RECORD
-        ):
+        other_unit = self.has_private_size or self.unit != Unit.RECORD
+        if self.block_column and (self.prepared or other_unit):
             raise ValueError(
                 "Expected path or source, unit = record, replace-one and no "
                 "party-epsilon with block-column: a party or a person has records in "
@@ -255,10 +247,8 @@ class DatasetConfig(PolicySection):
             Declined: a job names blocks, but the data set has none.
         """
         if blocks and not self.block_column:
-            raise Declined(
-                Reason.UNKNOWN_DATASET,
-                "Expected no blocks for a data set without block-column, got some.",
-            )
+            expected = "Expected no blocks for a data set without block-column"
+            raise Declined(Reason.UNKNOWN_DATASET, f"{expected}, got some.")
         return Division(column=self.block_column, read=blocks) if self.block_column else None
 
     def _check_persons(self) -> None:
@@ -280,9 +270,8 @@ class DatasetConfig(PolicySection):
     def locate_records(self, folder: Path) -> Path | SqlQuery:
         """Return the location of its records. `folder` is the party's folder."""
         if self.source:
-            return SqlQuery(
-                database=self.source, query=self.query, folder=folder, timeout_s=self.query_timeout
-            )
+            limit = self.query_timeout
+            return SqlQuery(database=self.source, query=self.query, folder=folder, timeout_s=limit)
         return folder / (self.path or self.prepared or self.app_data)
 
     def to_held_out(self) -> DatasetConfig:
@@ -292,9 +281,8 @@ class DatasetConfig(PolicySection):
             Declined: it holds out no records.
         """
         if not self.held_out:
-            raise Declined(
-                Reason.DATA_UNREADABLE, "Expected held-out in the data set's section, got none."
-            )
+            expected = "Expected held-out in the data set's section"
+            raise Declined(Reason.DATA_UNREADABLE, f"{expected}, got none.")
         key = "path" if self.path else "query" if self.source else "prepared"
         return self.model_copy(update={key: self.held_out, "held_out": ""})
 
@@ -330,29 +318,18 @@ class DatasetConfig(PolicySection):
         return totals
 
     def build_budgets(
-        self,
-        name: str,
-        fingerprint: str,
-        contents: str = "",
-        rows: NDArray[np.uint64] | None = None,
-        read_blocks: Blocks = (),
-        *,
-        queries: bool = False,
-        sampled: bool = False,
+        self, *, queries: bool = False, sampled: bool = False, **facts: Any
     ) -> tuple[DatasetBudget, ...]:
         """Return the budgets that the party's ledger registers for it: one per unit with a total.
 
         Args:
+            facts: `DatasetBudget`'s name, fingerprint, contents, rows and reads.
             queries, sampled: what opens the account, if this call does: queries of a session with a
                 non-Gaussian law, or steps of DP-SGD.
         """
         return tuple(
             DatasetBudget(
-                name=name,
-                fingerprint=fingerprint,
-                contents=contents,
-                rows=rows,
-                reads=read_blocks,
+                **facts,
                 unit=unit,
                 neighbouring=total.neighbouring,
                 epsilon=total.epsilon,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -101,9 +102,12 @@ def load_dataset(
         division=division,
     )
     if by_app:
-        return READERS["app"](request)
-    if label == RAW_COLUMNS:
-        return READERS["columns"](request)
-    if dataset.unit is Unit.PERSON:
+        kind = "app"
+    elif label == RAW_COLUMNS:
+        kind = RAW_COLUMNS
+    elif dataset.unit is Unit.PERSON:
         raise Declined(Reason.UNIT, "Expected queries of a data set with unit = person, got a job.")
-    return READERS["prepared" if dataset.prepared else "records"](request)
+    else:
+        kind = "prepared" if dataset.prepared else "records"
+    most_records = dataset.private_size_bound
+    return replace(READERS[kind](request), blocks=blocks, most_records=most_records)

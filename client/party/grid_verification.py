@@ -29,9 +29,8 @@ def check_grid(
     grid = plan.encoding
     heaviest = plan.parties if plan.weights == "size" else 1
     if grid.bound > entry * heaviest * _WHOLE:
-        raise Declined(
-            Reason.GRID, f"Expected a bound of at most {entry * heaviest:g}, got {grid.bound:g}."
-        )
+        expected = f"Expected a bound of at most {entry * heaviest:g}"
+        raise Declined(Reason.GRID, f"{expected}, got {grid.bound:g}.")
     split = plan.shared_guarantee
     if split is not None:
         finest = True
@@ -40,20 +39,12 @@ def check_grid(
     else:
         finest = grid.scale_bits >= scale_bits
     if not finest:
-        raise Declined(
-            Reason.GRID,
-            (
-                f"Expected the finest grid of a ring of {grid.ring_bits} bits, got "
-                f"{grid.scale_bits} bits of scale: one more fits."
-            ),
-        )
+        expected = f"Expected the finest grid of a ring of {grid.ring_bits} bits"
+        got = f"{grid.scale_bits} bits of scale: one more fits"
+        raise Declined(Reason.GRID, f"{expected}, got {got}.")
     unit = 1.0 if split is None or split.shares is None else split.shares.ring_unit
     inflation = grid.compute_inflation(sensitivity, plan.dimension) / unit
     if not inflation <= MAX_INFLATION:  # NaN is not
-        raise Declined(
-            Reason.GRID,
-            (
-                f"Expected rounding to add at most {MAX_INFLATION:g} of the sensitivity, got "
-                f"{inflation:.3g}: secure-aggregation.ring-bits = 64 has room for a finer grid."
-            ),
-        )
+        expected = f"Expected rounding to add at most {MAX_INFLATION:g} of the sensitivity"
+        why = "secure-aggregation.ring-bits = 64 has room for a finer grid"
+        raise Declined(Reason.GRID, f"{expected}, got {inflation:.3g}: {why}.")

@@ -45,9 +45,8 @@ class JoinedSession:
     def from_request(cls, frame: MessageFrame, *, identities: tuple[bytes, ...]) -> JoinedSession:
         """Return the session that a join request proposes; see `Agreement.from_head`."""
         components = frame.blobs[0]
-        return cls(
-            agreement=Agreement.from_head(frame.head, components=components, identities=identities)
-        )
+        agreement = Agreement.from_head(frame.head, components=components, identities=identities)
+        return cls(agreement=agreement)
 
     @classmethod
     def from_file(cls, frame: MessageFrame, *, identities: tuple[bytes, ...]) -> JoinedSession:
@@ -98,9 +97,7 @@ class JoinedSession:
         present = decode(self.agreement.parameters, message, Roster).present
         return replace(self, agreement=replace(self.agreement, present=present))
 
-    def build_round_agreement(
-        self, plan: ReleasePlan, *, message: bytes, state: bytes
-    ) -> Agreement:
+    def build_agreement(self, plan: ReleasePlan, *, message: bytes, state: bytes) -> Agreement:
         """Return the agreement for one round.
 
         Raises:
@@ -108,15 +105,11 @@ class JoinedSession:
         """
         agreement = self.agreement
         if plan != agreement.plan.with_round(plan.round_number).with_step(plan.step):
-            joined_plan, proposed_plan = agreement.plan.to_json(), plan.to_json()
-            changed_fields = [
-                name
-                for name, value in proposed_plan.items()
-                if name not in {"round_number", "step"} and joined_plan[name] != value
-            ]
+            before, now = agreement.plan.to_json(), plan.to_json()
+            changed = [name for name in now if before[name] != now[name]]
+            others = " and ".join(name for name in changed if name not in {"round_number", "step"})
             raise Declined(
-                Reason.PLAN_CHANGED,
-                (f"Expected the plan of the join, got another {' and '.join(changed_fields)}."),
+                Reason.PLAN_CHANGED, f"Expected the plan of the join, got another {others}."
             )
         serial = decode(agreement.parameters, message, RoundStart).round_number
         return replace(agreement, plan=plan, serial=serial, state=state)

@@ -93,10 +93,7 @@ class LastUses:
             (boot, seconds), *files = (line.rsplit(" ", 1) for line in lines)
             last = Uptime(boot=boot, seconds=float(seconds))
             return last, {name: float(at) for name, at in files}
-        except (
-            OSError,
-            ValueError,
-        ):  # no file yet, or a damaged one: then every file counts as new
+        except (OSError, ValueError):  # no file, or a damaged one: then every file counts as new
             return Uptime(boot="", seconds=0.0), {}
 
     def _write(self, ages: Mapping[str, float]) -> None:

@@ -94,9 +94,9 @@ class LoadedDataset:
     rows: NDArray[np.floating]
     labels: NDArray[Any]
     features: int
-    classes: int
     fingerprint: str
     schema: str
+    classes: int = 0
     contents: str = ""
     row_digests: NDArray[np.uint64] | None = None
     map: str = ""
@@ -116,10 +116,8 @@ class LoadedDataset:
         if components is None:
             return self
         if components.shape[0] != self.rows.shape[1]:
-            raise Declined(
-                Reason.MODEL,
-                f"Expected components of {self.rows.shape[1]} features, got {components.shape[0]}.",
-            )
+            expected = f"Expected components of {self.rows.shape[1]} features"
+            raise Declined(Reason.MODEL, f"{expected}, got {components.shape[0]}.")
         return replace(self, components=components)
 
     @property

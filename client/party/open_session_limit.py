@@ -13,13 +13,11 @@ from parley.client.party.joined_session import JoinedSession
 from parley.client.party.party_folder import PartyFolder
 from parley.secure_agg.mask_graph import MAX_SETUPS, compute_roster_digest, derive_nonce
 
+SessionLoader = Callable[[str], JoinedSession]
+
 
 def free_session_slot(
-    party_folder: PartyFolder,
-    joined: JoinedSession,
-    *,
-    max_sessions: int,
-    load_session: Callable[[str], JoinedSession],
+    party_folder: PartyFolder, joined: JoinedSession, max_sessions: int, load_session: SessionLoader
 ) -> None:
     """Erase the sessions that the new one supersedes, and the longest idle beyond `max_sessions`.
 
@@ -54,12 +52,8 @@ def derive_setup_nonce(party_folder: PartyFolder, identity: bytes, deployment: D
     roster = compute_roster_digest(deployment.identities, bytes.fromhex(deployment.id))
     count = party_folder.count_setups(roster)
     if count >= MAX_SETUPS:
-        raise Declined(
-            Reason.PROTOCOL,
-            (
-                f"Expected at most {MAX_SETUPS} set-ups with one roster, got one more: "
-                "each gives a server another graph to choose from. Continue with a new "
-                "deployment and new identities."
-            ),
-        )
+        expected = f"Expected at most {MAX_SETUPS} set-ups with one roster"
+        got = "one more: each gives a server another graph to choose from"
+        remedy = "Continue with a new deployment and identities."
+        raise Declined(Reason.PROTOCOL, f"{expected}, got {got}. {remedy}")
     return derive_nonce(identity, roster=roster, count=count)

@@ -13,10 +13,12 @@ release is charged its cost, approved or not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from math import inf
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.party_messages import MessageFrame
@@ -52,7 +54,7 @@ class JobProposal:
     @property
     def digests(self) -> tuple[str, ...]:
         """The digests in hex that a decision names."""
-        return tuple(sorted(stage.compute_proposal_digest().hex() for stage in self.stages))
+        return tuple(sorted(stage.compute_proposal_digest() for stage in self.stages))
 
     @property
     def id(self) -> str:
@@ -87,9 +89,7 @@ class JobProposal:
             for stage in self.stages
         )
         stage_counts = zip(self.stages, counts, strict=True)
-        return tuple(
-            (stage.plan.compute_event(unit), count) for stage, count in stage_counts if count
-        )
+        return tuple((stage.plan.compute_event(unit), n) for stage, n in stage_counts if n)
 
 
 def compute_proposal_id(digests: Sequence[str]) -> str:
@@ -97,175 +97,145 @@ def compute_proposal_id(digests: Sequence[str]) -> str:
     return digest(b"parley/asked", *map(bytes.fromhex, sorted(digests))).hex()[:32]
 
 
-def require_approval(
-    party_folder: PartyFolder,
-    ledger: Ledger,
-    policy: OwnerPolicy,
-    agreement: Agreement,
-    *,
-    clock: float,
-) -> None:
-    """Require the owner's approval of exactly this proposal, if policy asks for one.
-
-    It is called before a run and before each of its rounds, because runs that began at the same
-    time may have spent meanwhile. The data set is registered in the ledger, and policy, task and
-    budget have been checked.
-
-    Raises:
-        Declined: waiting-for-approval, refused-by-owner, approval-lapsed; busy, if too many
-            proposals are pending.
-    """
-    dataset = policy.get_dataset(agreement.dataset)
-    if dataset.approval_above is None:
-        return
-    now = get_latest_time(ledger, clock)
-    own_digest = agreement.compute_proposal_digest().hex()
-    decisions = load_decisions(ledger, policy, now, agreement.run_id)
-    if own_digest in decisions:
-        if not decisions[own_digest].accepted:
-            decided_at = decisions[own_digest].at
-            raise Declined(
-                Reason.REFUSED, f"Expected the owner's approval, got a refusal at {decided_at}."
-            )
-        return
-    run_proposals = [
-        stage
-        for stage in load_proposals(party_folder, agreement.identities)
-        if stage.key == (agreement.run_id, agreement.dataset)
-    ]
-    stages = {
-        stage.compute_proposal_digest(): stage
-        for proposal in run_proposals
-        for stage in (*proposal.stages, agreement)
-    }
-    if not _is_above_threshold(
-        ledger, dataset, JobProposal(stages=tuple(stages.values() or [agreement]), proposed_at=now)
-    ):
-        return
-    recorded = party_folder.load_proposals().get(own_digest)
-    before = map_latest_decisions(ledger.list_decisions(agreement.run_id)).get(own_digest)
-    # An approval that expired is requested again, from now on.
-    if recorded is None or (
-        before is not None and recorded.head["asked"] <= _parse_decision_time(before)
-    ):
-        _discard_old_proposals(party_folder, ledger, policy, now)
-        head = {**agreement.build_head(), "asked": now}
-        party_folder.save_proposal(
-            own_digest, MessageFrame(kind="propose", head=head, blobs=(b"",))
-        )
-    elif has_lapsed(party_folder, policy, own_digest, recorded, now):
-        raise Declined(
-            Reason.LAPSED, f"Expected an approval within {policy.approval_days:g} days, got none."
-        )
-    raise Declined(
-        Reason.WAITING,
-        (
-            "Expected the owner's approval, got none yet: `parley owner pending "
-            "DIR` shows the proposal."
-        ),
-    )
-
-
-def get_latest_time(ledger: Ledger, clock: float) -> float:
-    """Return the later of the clock's time and the last one that the ledger saw.
-
-    A clock that is set back or stopped therefore does not renew a proposal or an approval.
-    """
-    return max(clock, ledger.get_last_write_time())
-
-
 def _parse_decision_time(decision: OwnerDecision) -> float:
     return datetime.fromisoformat(decision.at).timestamp()
 
 
-def has_lapsed(
-    party_folder: PartyFolder,
-    policy: OwnerPolicy,
-    own_digest: str,
-    recorded: MessageFrame,
-    now: float,
-) -> bool:
-    """Return whether a proposal has been pending for too long, by any clock."""
-    age = max(now - float(recorded.head["asked"]), party_folder.compute_proposal_age_s(own_digest))
-    return age > policy.approval_days * _DAY_S
+@dataclass(frozen=True, kw_only=True)
+class OwnerApprovals:
+    """The proposals in a party's folder and the decisions on them in its ledger, at one time."""
 
+    party_folder: PartyFolder
+    ledger: Ledger
+    policy: OwnerPolicy
+    clock: float
 
-def load_decisions(
-    ledger: Ledger, policy: OwnerPolicy, now: float, run_id: str | None = None
-) -> dict[str, OwnerDecision]:
-    """Return the valid decisions; an approval unused for `approval_days` is not valid."""
-    found = map_latest_decisions(
-        ledger.list_decisions() if run_id is None else ledger.list_decisions(run_id)
-    )
-    since = now - policy.approval_days * _DAY_S
-    return {
-        own_digest: decision
-        for own_digest, decision in found.items()
-        if not decision.accepted
-        or _parse_decision_time(decision) >= since
-        or ledger.has_entries(decision.run_id)
-    }
+    @cached_property
+    def now(self) -> float:
+        """The later of the clock's time and the last one that the ledger saw.
 
+        A clock that is set back or stopped therefore does not renew a proposal or an approval.
+        """
+        return max(self.clock, self.ledger.get_last_write_time())
 
-def _is_above_threshold(ledger: Ledger, dataset: DatasetConfig, proposal: JobProposal) -> bool:
-    """Return whether the job would raise a unit's spent total above `approval-above`."""
-    name, blocks = dataset.account or proposal.dataset, proposal.blocks
-    for account in ledger.list_accounts():
-        if account.key.dataset == name:
-            charged = account.with_hold(
-                proposal.run_id, proposal.build_claims(ledger, *account.key), blocks
-            )
-            epsilon = account.budget.compute_epsilon(charged.compute_spent_or_held(blocks))
-            if not epsilon <= (dataset.approval_above or 0.0):
-                return True
-    return False
+    def require(self, agreement: Agreement) -> None:
+        """Require the owner's approval of exactly this proposal, if policy asks for one.
 
+        It is called before a run and before each of its rounds, because runs that began at the same
+        time may have spent meanwhile. The data set is registered in the ledger, and policy, task
+        and budget have been checked.
 
-def _discard_old_proposals(
-    party_folder: PartyFolder, ledger: Ledger, policy: OwnerPolicy, now: float
-) -> None:
-    """Discard the proposals decided or lapsed the longest ago, but never a pending one.
+        Raises:
+            Declined: waiting-for-approval, refused-by-owner, approval-lapsed; busy, if too many
+                proposals are pending.
+        """
+        dataset = self.policy.get_dataset(agreement.dataset)
+        if dataset.approval_above is None:
+            return
+        own_digest = agreement.compute_proposal_digest()
+        decision = self._load_decisions(agreement.run_id).get(own_digest)
+        if decision is not None:
+            if not decision.accepted:
+                got = f"got a refusal at {decision.at}"
+                raise Declined(Reason.REFUSED, f"Expected the owner's approval, {got}.")
+            return
+        stages = {own_digest: agreement}
+        for earlier in self._load_proposals(agreement.identities):
+            if earlier.key == (agreement.run_id, agreement.dataset):
+                stages |= {stage.compute_proposal_digest(): stage for stage in earlier.stages}
+        proposal = JobProposal(stages=tuple(stages.values()), proposed_at=self.now)
+        if not self._is_above_threshold(dataset, proposal):
+            return
+        recorded = self.party_folder.load_proposals().get(own_digest)
+        before = map_latest_decisions(self.ledger.list_decisions(agreement.run_id)).get(own_digest)
+        # An approval that expired is requested again, from now on.
+        decided_at = -inf if before is None else _parse_decision_time(before)
+        if recorded is None or recorded.head["asked"] <= decided_at:
+            self._discard_old_proposals()
+            head = {**agreement.build_head(), "asked": self.now}
+            frame = MessageFrame(kind="propose", head=head, blobs=(b"",))
+            self.party_folder.save_proposal(own_digest, frame)
+        elif self._has_lapsed(own_digest, recorded):
+            expected = f"Expected an approval within {self.policy.approval_days:g} days"
+            raise Declined(Reason.LAPSED, f"{expected}, got none.")
+        remedy = "`parley owner pending DIR` shows the proposal"
+        raise Declined(Reason.WAITING, f"Expected the owner's approval, got none yet: {remedy}.")
 
-    Raises:
-        Declined: busy, if too many are pending.
-    """
-    proposals = party_folder.load_proposals()
-    excess = len(proposals) - MAX_PENDING_PROPOSALS + 1
-    if excess <= 0:
-        return
-    decisions = map_latest_decisions(ledger.list_decisions())
-    discardable = [
-        own_digest
-        for own_digest, frame in proposals.items()
-        if own_digest in decisions or has_lapsed(party_folder, policy, own_digest, frame, now)
-    ]
-    for own_digest in discardable[:excess]:
-        party_folder.erase_proposal(own_digest)
-    if len(discardable) < excess:
-        raise Declined(Reason.BUSY, f"Expected at most {MAX_PENDING_PROPOSALS} pending proposals.")
+    def list_pending(self, identities: tuple[bytes, ...]) -> tuple[JobProposal, ...]:
+        """Return the undecided proposals that the server may still wait for, the oldest first."""
+        decisions, pending = self._load_decisions(), []
+        for proposal in self._load_proposals(identities, lapsed=False):
+            every = proposal.stages
+            stages = tuple(s for s in every if s.compute_proposal_digest() not in decisions)
+            if stages and proposal.dataset in self.policy.data:
+                pending.append(JobProposal(stages=stages, proposed_at=proposal.proposed_at))
+        return tuple(pending)
 
+    def _has_lapsed(self, own_digest: str, recorded: MessageFrame) -> bool:
+        """Return whether a proposal has been pending for too long, by any clock."""
+        noted_age = self.party_folder.compute_proposal_age_s(own_digest)
+        age = max(self.now - float(recorded.head["asked"]), noted_age)
+        return age > self.policy.approval_days * _DAY_S
 
-def load_proposals(
-    party_folder: PartyFolder,
-    identities: tuple[bytes, ...],
-    *,
-    lapsed: Callable[[str, MessageFrame], bool] = lambda own, frame: False,
-) -> tuple[JobProposal, ...]:
-    """Return all proposals stored in the folder: one per run and data set."""
-    found: dict[tuple[str, str], list[tuple[Agreement, float]]] = {}
-    for own_digest, frame in party_folder.load_proposals().items():
-        with suppress(Declined, LookupError, TypeError):  # of a version before this one
-            agreement = Agreement.from_head(frame.head, components=b"", identities=identities)
-            if agreement.compute_proposal_digest().hex() == own_digest and not lapsed(
-                own_digest, frame
-            ):  # it is of this roster
-                stages = found.setdefault((agreement.run_id, agreement.dataset), [])
-                stages.append((agreement, frame.head["asked"]))
-    return tuple(_build_proposal(stages) for stages in found.values())
+    def _load_decisions(self, run_id: str | None = None) -> dict[str, OwnerDecision]:
+        """Return the valid decisions; an approval unused for `approval_days` is not valid."""
+        found = map_latest_decisions(self.ledger.list_decisions(run_id))
+        since = self.now - self.policy.approval_days * _DAY_S
+        return {
+            own_digest: decision
+            for own_digest, decision in found.items()
+            if not decision.accepted
+            or _parse_decision_time(decision) >= since
+            or self.ledger.has_entries(decision.run_id)
+        }
+
+    def _is_above_threshold(self, dataset: DatasetConfig, proposal: JobProposal) -> bool:
+        """Return whether the job would raise a unit's spent total above `approval-above`."""
+        name, blocks = dataset.account or proposal.dataset, proposal.blocks
+        for account in self.ledger.list_accounts():
+            if account.key.dataset == name:
+                claims = proposal.build_claims(self.ledger, *account.key)
+                charged = account.with_hold(proposal.run_id, claims, blocks)
+                epsilon = account.budget.compute_epsilon(charged.compute_spent_or_held(blocks))
+                if not epsilon <= (dataset.approval_above or 0.0):
+                    return True
+        return False
+
+    def _discard_old_proposals(self) -> None:
+        """Discard the proposals decided or lapsed the longest ago, but never a pending one.
+
+        Raises:
+            Declined: busy, if too many are pending.
+        """
+        proposals, most = self.party_folder.load_proposals(), MAX_PENDING_PROPOSALS
+        excess = len(proposals) - most + 1
+        if excess <= 0:
+            return
+        decided = map_latest_decisions(self.ledger.list_decisions())
+        over = [n for n, frame in proposals.items() if n in decided or self._has_lapsed(n, frame)]
+        for own_digest in over[:excess]:
+            self.party_folder.erase_proposal(own_digest)
+        if len(over) < excess:
+            raise Declined(Reason.BUSY, f"Expected at most {most} pending proposals.")
+
+    def _load_proposals(
+        self, identities: tuple[bytes, ...], *, lapsed: bool = True
+    ) -> tuple[JobProposal, ...]:
+        """Return all proposals stored in the folder, or those that have not `lapsed`.
+
+        There is one per run and data set.
+        """
+        found: dict[tuple[str, str], list[tuple[Agreement, float]]] = {}
+        for own_digest, frame in self.party_folder.load_proposals().items():
+            with suppress(Declined, LookupError, TypeError):  # of a version before this one
+                agreement = Agreement.from_head(frame.head, components=b"", identities=identities)
+                is_of_roster = agreement.compute_proposal_digest() == own_digest
+                if is_of_roster and (lapsed or not self._has_lapsed(own_digest, frame)):
+                    stages = found.setdefault((agreement.run_id, agreement.dataset), [])
+                    stages.append((agreement, frame.head["asked"]))
+        return tuple(_build_proposal(stages) for stages in found.values())
 
 
 def _build_proposal(stages: Sequence[tuple[Agreement, float]]) -> JobProposal:
-    agreements = sorted(
-        (agreement for agreement, _ in stages), key=lambda agreement: agreement.plan.round_number
-    )
+    agreements = sorted((stage for stage, _ in stages), key=lambda stage: stage.plan.round_number)
     return JobProposal(stages=tuple(agreements), proposed_at=min(since for _, since in stages))

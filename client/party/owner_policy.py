@@ -240,10 +240,9 @@ class OwnerPolicy(PolicySection):
         registry: Collection[str] = ALGORITHMS if info.field_name == "algorithms" else FEATURES
         for name in names:
             if name not in registry and not is_own_code(name):
-                raise ValueError(
-                    f"Expected {', '.join(registry)}, or your own code as file.py:NAME, got "
-                    f"{name!r}."
-                )
+                known = ", ".join(registry)
+                expected = f"Expected {known}, or your own code as file.py:NAME"
+                raise ValueError(f"{expected}, got {name!r}.")
         if len({get_public_name(name) for name in names}) != len(names):
             raise ValueError(f"Expected {info.field_name} of different names, got two of one name.")
         return names
@@ -274,9 +273,8 @@ def load_policy(path: Path) -> OwnerPolicy:
     try:
         text = read_text(path)
     except OSError as error:
-        raise PolicyError(
-            f"Expected the party's policy at {path}, got: {describe_cause(error)}."
-        ) from error
+        cause = describe_cause(error)
+        raise PolicyError(f"Expected the party's policy at {path}, got: {cause}.") from error
     policy = parse_policy(text, source=str(path))
     # Files of models and algorithms are in the policy's folder, wherever the party was started.
     folder = path.resolve().parent

@@ -79,14 +79,12 @@ class PartyFolder:
         try:
             mode = folder.stat().st_mode
         except OSError as error:
-            raise PartyFolderError(
-                f"Expected a party's folder at {folder}: {describe_cause(error)}."
-            ) from error
+            cause = describe_cause(error)
+            raise PartyFolderError(f"Expected a party's folder at {folder}: {cause}.") from error
         if not stat.S_ISDIR(mode) or mode & 0o022:
-            raise PartyFolderError(
-                f"Expected {folder} to be a folder that only its owner can write to, "
-                f"got mode {stat.S_IMODE(mode):o}. Run: chmod 700 {folder}"
-            )
+            expected = f"Expected {folder} to be a folder that only its owner can write to"
+            remedy = f"Run: chmod 700 {folder}"
+            raise PartyFolderError(f"{expected}, got mode {stat.S_IMODE(mode):o}. {remedy}")
         state = folder / "state"
         with _convert_os_errors(state):
             state.mkdir(mode=0o700, exist_ok=True)
@@ -104,9 +102,8 @@ class PartyFolder:
         except ValueError:
             key = b""
         if len(key) != 32:
-            raise PartyFolderError(
-                f"Expected 64 hex digits in {key_path}, got {len(text)} characters."
-            )
+            got = f"got {len(text)} characters"
+            raise PartyFolderError(f"Expected 64 hex digits in {key_path}, {got}.")
         return key
 
     def remove_stale_files(self) -> None:
@@ -136,10 +133,9 @@ class PartyFolder:
             text = (self._state_path / "ledger-head").read_text(encoding="ascii", errors="replace")
             records, _, end = text.partition(" ")
             if not records.isdecimal():
-                raise PartyFolderError(
-                    f"Expected the end of the ledger in {self._state_path / 'ledger-head'}, got "
-                    "something else. Restore it from a backup that is as new as the ledger."
-                )
+                expected = f"Expected the end of the ledger in {self._state_path / 'ledger-head'}"
+                remedy = "Restore it from a backup that is as new as the ledger."
+                raise PartyFolderError(f"{expected}, got something else. {remedy}")
             return ChainHead(records=int(records), hash=end)
         return None
 
@@ -165,9 +161,8 @@ class PartyFolder:
         if saved is None:
             self._forget_heads()
         if saved is None or head.records > saved.records:
-            self._write_atomically(
-                self._state_path / "ledger-head", f"{head.records} {head.hash}".encode("ascii")
-            )
+            content = f"{head.records} {head.hash}".encode("ascii")
+            self._write_atomically(self._state_path / "ledger-head", content)
             self.unmasking_log.record_ledger_head(head)
 
     def _forget_heads(self) -> None:
@@ -262,15 +257,13 @@ class PartyFolder:
         except FileNotFoundError:
             return 0
         except ValueError as error:
-            raise PartyFolderError(
-                f"Expected a number in {self._get_setups_path(roster)}, got something else."
-            ) from error
+            expected = f"Expected a number in {self._get_setups_path(roster)}"
+            raise PartyFolderError(f"{expected}, got something else.") from error
 
     def increment_setups(self, roster: bytes) -> None:
         """Count one more set-up, on disk on return: its nonce is never used again."""
-        self._write_atomically(
-            self._get_setups_path(roster), str(self.count_setups(roster) + 1).encode("ascii")
-        )
+        count = self.count_setups(roster) + 1
+        self._write_atomically(self._get_setups_path(roster), str(count).encode("ascii"))
 
     def append_log(self, line: str) -> None:
         """Append one line to the party's own log."""
@@ -371,10 +364,8 @@ def _check_private(path: Path) -> None:
     mode = stat.S_IMODE(path.stat().st_mode)
     if mode & 0o077:
         expected_mode = 700 if path.is_dir() else 600
-        raise PartyFolderError(
-            f"Expected {path} to be readable only by its owner, got mode {mode:o}. "
-            f"Run: chmod {expected_mode} {path}"
-        )
+        expected = f"Expected {path} to be readable only by its owner"
+        raise PartyFolderError(f"{expected}, got mode {mode:o}. Run: chmod {expected_mode} {path}")
 
 
 @contextmanager

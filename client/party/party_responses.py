@@ -83,7 +83,6 @@ class ResponseSender:
     def send(self, kind: str, response: PublicResponse | ReleaseResponse) -> bytes:
         """Return the bytes of an answer to a request of a kind, and log a line."""
         with suppress(OSError):  # a full disk must not prevent an answer
-            self.party_folder.append_log(
-                f"{self.name}: {kind} {with_names(response.log_text, self.party_names)}"
-            )
+            log_text = with_names(response.log_text, self.party_names)
+            self.party_folder.append_log(f"{self.name}: {kind} {log_text}")
         return encode_frame(response.frame)

@@ -39,11 +39,12 @@ from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.models.own_code_errors import list_code_failures
-from parley.client.party import accepted_run, budget_checks, open_session_limit, owner_approval
+from parley.client.party import accepted_run, budget_checks, open_session_limit
 from parley.client.party.accepted_run import AcceptedRun, accept_run
 from parley.client.party.joined_session import JoinedSession, hash_request
 from parley.client.party.last_use_times import Uptime, read_uptime
 from parley.client.party.ledger_cache import LedgerCache
+from parley.client.party.owner_approval import OwnerApprovals
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder, PartyFolderError
 from parley.client.party.party_responses import PublicResponse, ReleaseResponse, ResponseSender
@@ -52,6 +53,7 @@ from parley.client.party.request_lock import hold_request_lock
 from parley.client.party.round_contribution import compute_contribution
 from parley.client.party.run_validation import check_run
 from parley.client.party.unmasking_log import OtherSurvivorsUnmasked, UnmaskingLog, hash_survivors
+from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerError
 from parley.safe_io.os_errors import describe_error
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
@@ -108,12 +110,8 @@ class PartyService:
         self._party_folder, self._policy, self._deployment = party_folder, policy, deployment
         self._identity, self._entropy, self._clock = identity, entropy, clock
         self._ledger = LedgerCache(party_folder.ledger_path)
-        self._records = RecordCache(
-            policy,
-            party_folder.path,
-            secret=derive_records_secret(identity),
-            sessions=party_folder.list_sessions,
-        )
+        secret, sessions = derive_records_secret(identity), party_folder.list_sessions
+        self._records = RecordCache(policy, party_folder.path, secret=secret, sessions=sessions)
 
     def __repr__(self) -> str:
         return f"<PartyService {self.name}>"
@@ -179,43 +177,31 @@ class PartyService:
     # Facts about the data of a run.
 
     def _handle_inspect(self, frame: MessageFrame) -> PublicResponse:
-        return PublicResponse.build_ok(
-            {
-                "party": self.index,
-                **accepted_run.describe_data(
-                    frame.head, self._policy, clock=self._clock(), load_data=self._records.load
-                ),
-            }
-        )
+        clock, load = self._clock(), self._records.load
+        described = accepted_run.describe_data(frame.head, self._policy, clock, load)
+        return PublicResponse.build_ok({"party": self.index, **described})
 
     # The messages of a run.
 
     def _handle_propose(self, frame: MessageFrame) -> PublicResponse:
-        self._check_admission(
-            JoinedSession.from_request(frame, identities=self._deployment.identities)
-        )
+        joined = JoinedSession.from_request(frame, identities=self._deployment.identities)
+        self._check_admission(joined)
         return PublicResponse.build_ok()
 
     def _handle_commit(self, frame: MessageFrame) -> PublicResponse:
         get_session(frame.head)
-        return PublicResponse.build_ok(
-            blobs=(compute_nonce_commitment(self.index, self._derive_next_nonce()),)
-        )
+        commitment = compute_nonce_commitment(self.index, self._derive_next_nonce())
+        return PublicResponse.build_ok(blobs=(commitment,))
 
     def _derive_next_nonce(self) -> bytes:
-        return open_session_limit.derive_setup_nonce(
-            self._party_folder, self._identity, self._deployment
-        )
+        folder, deployment = self._party_folder, self._deployment
+        return open_session_limit.derive_setup_nonce(folder, self._identity, deployment)
 
     def _handle_join(self, frame: MessageFrame) -> PublicResponse:
         joined = JoinedSession.from_request(frame, identities=self._deployment.identities)
         agreement, requirements = joined.agreement, self._check_admission(joined)
-        open_session_limit.free_session_slot(
-            self._party_folder,
-            joined,
-            max_sessions=self._policy.max_sessions,
-            load_session=self._load_session,
-        )
+        folder, limit = self._party_folder, self._policy.max_sessions
+        open_session_limit.free_session_slot(folder, joined, limit, self._load_session)
         sparse = agreement.parameters.sparse
         party = MaskingParty(
             run=agreement.parameters,
@@ -241,14 +227,17 @@ class PartyService:
         dataset = self._policy.get_dataset(agreement.dataset)
         budget_checks.check_budget(ledger, dataset, accepted, party=self.name)
         self._party_folder.save_ledger_head(ledger.get_head())
-        owner_approval.require_approval(
-            self._party_folder, ledger, self._policy, agreement, clock=self._clock()
-        )
+        self._require_approval(ledger, agreement)
         return requirements
+
+    def _require_approval(self, ledger: Ledger, agreement: Agreement) -> None:
+        folder, policy, clock = self._party_folder, self._policy, self._clock()
+        approvals = OwnerApprovals(party_folder=folder, ledger=ledger, policy=policy, clock=clock)
+        approvals.require(agreement)
 
     def _accept_agreement(self, agreement: Agreement) -> AcceptedRun:
         """Run check 2."""
-        return accept_run(self._policy, agreement, load_data=self._records.load_for_agreement)
+        return accept_run(self._policy, agreement, self._records.load_for_agreement)
 
     def _load_session(self, session: str) -> JoinedSession:
         return JoinedSession.from_file(
@@ -308,9 +297,7 @@ class PartyService:
         def step(_: JoinedSession, party: MaskingParty) -> tuple[bytes, ...]:
             return party.handle_roster(*frame.blobs), party.prepare(number)
 
-        return self._run_step(
-            frame, step, update_session=lambda joined: joined.with_roster(message)
-        )
+        return self._run_step(frame, step, update_session=lambda old: old.with_roster(message))
 
     def _handle_prepare(self, frame: MessageFrame) -> PublicResponse:
         number = frame.head["prepare"]
@@ -352,9 +339,8 @@ class PartyService:
                     self._save_session(joined, party)
                     return PublicResponse.build_ok(blobs=(complaint,))
                 joined = replace(joined, state=encode_state(party.state))  # stored with the answer
-            agreement = joined.build_round_agreement(
-                parse_plan(frame.head["plan"]), message=message, state=blob
-            )
+            plan = parse_plan(frame.head["plan"])
+            agreement = joined.build_agreement(plan, message=message, state=blob)
         accepted = self._accept_agreement(agreement)
         plan = agreement.plan
         context = agreement.compute_binding()
@@ -363,17 +349,9 @@ class PartyService:
         ledger = self._ledger.get_ledger()
         # Check again: runs that began together add up, and the owner may have withdrawn an
         # approval.
-        owner_approval.require_approval(
-            self._party_folder, ledger, self._policy, joined.agreement, clock=self._clock()
-        )
-        contribution = compute_contribution(
-            self._party_folder,
-            ledger,
-            self._policy,
-            party=self.name,
-            index=self.index,
-            accepted=accepted,
-        )
+        self._require_approval(ledger, joined.agreement)
+        folder, policy = self._party_folder, self._policy
+        contribution = compute_contribution(folder, ledger, policy, accepted, self.name, self.index)
         if kept is not None:  # the answer did not arrive: the same bytes again
             return ReleaseResponse(receipt=contribution.receipt, blobs=kept)
         masked = bytes(party.handle_plan(message, contribution.encoded, context=context))
@@ -391,9 +369,8 @@ class PartyService:
         """
         copy = self._restore_protocol(joined)
         with decline_errors(Reason.PROTOCOL, ProtocolError):
-            copy.start_round(
-                message, np.zeros(plan.dimension, plan.encoding.dtype), context=context
-            )
+            zeros = np.zeros(plan.dimension, plan.encoding.dtype)
+            copy.start_round(message, zeros, context=context)
             copy.prepare(number)
 
     def _handle_survivors(self, frame: MessageFrame) -> PublicResponse:

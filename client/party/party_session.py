@@ -19,6 +19,7 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.sampling.random_stream import Randomness
+from parley.secure_agg.encoding import Ring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +76,6 @@ class PartySession:
     def __post_init__(self) -> None:
         self.algorithm.model.check_labels(self.block.labels)
         self.answered_releases = np.zeros(self.block.parties, dtype=np.int64)
-        self._summing_algorithm = (
-            self.algorithm if isinstance(self.algorithm, DirectlySummable) else None
-        )
         self._partial: _PartialRelease | None = None
         self._round, self._charged = -1, np.zeros(self.block.parties, dtype=np.bool_)
 
@@ -120,30 +118,24 @@ class PartySession:
             self.charge(plan, willing)
             values = contribution.apply_weights(plan, block.sizes)
             partial.encoded[willing] = self.encode_values(plan, values, willing, without_noise)
-        return ReleaseAnswer(
-            encoded=partial.encoded,
-            weights=weights,
-            refused=refused,
-            failed=tuple(sorted(partial.failed - set(refused))),
-        )
+        encoded, failed = partial.encoded, tuple(sorted(partial.failed - set(refused)))
+        return ReleaseAnswer(encoded=encoded, weights=weights, refused=refused, failed=failed)
 
-    def compute_sum(
-        self, plan: ReleasePlan, state: State
-    ) -> NDArray[np.unsignedinteger[Any]] | None:
+    def compute_sum(self, plan: ReleasePlan, state: State) -> Ring | None:
         """Return `[d]` the sum of all contributions without computing each; None unless all accept.
 
         For a simulation with central noise, whose distribution is that of the sum. Σ is rounded to
         the grid once, instead of each contribution.
         """
-        if self._summing_algorithm is None or self.find_refusals(plan):
+        if not isinstance(self.algorithm, DirectlySummable) or self.find_refusals(plan):
             return None
         self.randomness.check(seeded=plan.seeded)
-        values = self._summing_algorithm.compute_sum(state, self.block, plan, self.randomness)
+        values = self.algorithm.compute_sum(state, self.block, plan, self.randomness)
         if values is None:
             return None
         self.charge(plan, slice(None))
         encoding = replace(plan.encoding, bound=plan.encoding.bound * plan.parties)
-        total: NDArray[np.unsignedinteger[Any]] = encoding.encode(values[None])[0]
+        total: Ring = encoding.encode(values[None])[0]
         return total
 
     def charge(self, plan: ReleasePlan, parties: NDArray[np.int64] | slice) -> None:
@@ -157,15 +149,12 @@ class PartySession:
     def _get_partial_release(self, plan: ReleasePlan, without_noise: bool) -> _PartialRelease:
         """Return the previous answers to a round with noise in shares; otherwise empty ones."""
         partial = self._partial
-        if (
-            partial is None
-            or plan.shared_guarantee is None
-            or partial.plan_key != (plan, without_noise)
-        ):
+        plan_key = plan, without_noise
+        if partial is None or plan.shared_guarantee is None or partial.plan_key != plan_key:
             self._partial = None  # free the previous release before allocating the next
             shape = (self.block.parties, plan.dimension)
             partial = self._partial = _PartialRelease(
-                plan_key=(plan, without_noise),
+                plan_key=plan_key,
                 encoded=np.zeros(shape, dtype=plan.encoding.dtype),
                 parties=np.zeros(self.block.parties, dtype=bool),
             )

@@ -23,6 +23,8 @@ cannot cost more than it states. An algorithm's further refusals are in its row 
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
 from parley.client.contract.grid_rule import TAIL_PROBABILITY
@@ -33,9 +35,10 @@ from parley.client.dp_sgd.poisson_batch_bound import MAX_RECORDS as MOST_IN_A_BA
 from parley.client.party.grid_verification import check_grid
 from parley.client.party.loaded_dataset import DatasetFacts
 from parley.client.party.owner_policy import OwnerPolicy
-from parley.client.party.run_validation import require
+from parley.client.party.run_validation import require, require_at_most
 from parley.secure_agg.encoding import RingTooSmall
 
+_SAMPLING_FIELDS = ("sampling_rate", "steps", "neighbouring", "attendance", "hidden")
 _ROUNDING = 1 - 1e-12
 
 
@@ -60,57 +63,31 @@ def check_computation(
     require(Reason.MODEL, "the task's dimension", algorithm.dimension, plan.dimension)
     # If their number is private, most-records bounds it.
     bound_text = f"most-records <= {MOST_IN_A_BATCH} for DP-SGD"
-    is_bounded = (
-        not kind.trains_network
-        or data_facts.records is not None
-        or data_facts.max_records <= MOST_IN_A_BATCH
-    )
-    require(Reason.ALGORITHM, "records", bound_text, data_facts.max_records, is_bounded)
-    max_parameters = policy.largest_model
-    require(
-        Reason.MODEL,
-        "parameters",
-        f"<= {max_parameters}",
-        plan.parameters,
-        plan.parameters <= max_parameters,
-    )
+    max_records = data_facts.max_records
+    is_bounded = data_facts.records is not None or max_records <= MOST_IN_A_BATCH
+    is_accepted = is_bounded or not kind.trains_network
+    require(Reason.ALGORITHM, "records", bound_text, max_records, is_accepted)
+    require_at_most(Reason.MODEL, "parameters", policy.largest_model, plan.parameters)
     try:
         claim = algorithm.claim(facts)
     except (ValueError, ArithmeticError) as error:
         raise Declined(Reason.ALGORITHM, f"No claim: {error}") from error
     allowed_classes = (None, data_facts.classes) if data_facts.classes else (None, 1, 2)
-    require(
-        Reason.MODEL,
-        "classes",
-        data_facts.classes or 2,
-        claim.classes,
-        claim.classes in allowed_classes,
-    )
-    most_steps = policy.most_steps
-    require(Reason.ALGORITHM, "steps", f"<= {most_steps}", claim.work, claim.work <= most_steps)
+    is_allowed, classes = claim.classes in allowed_classes, data_facts.classes or 2
+    require(Reason.MODEL, "classes", classes, claim.classes, is_allowed)
+    require_at_most(Reason.ALGORITHM, "steps", policy.most_steps, claim.work)
     _check_covers(plan, claim)
     weight = records / plan.mean_records if plan.weights == "size" else 1.0
     # No tolerance: a value above the bound would be sent as zeros, and one more record could cause
     # it.
-    entry_bound, encoding_bound = claim.bound * weight, plan.encoding.bound
-    require(
-        Reason.SENSITIVITY,
-        "the encoding's bound",
-        f">= {entry_bound}",
-        encoding_bound,
-        encoding_bound >= entry_bound,
-    )
+    least, got = claim.bound * weight, plan.encoding.bound
+    require(Reason.SENSITIVITY, "the encoding's bound", f">= {least}", got, got >= least)
     kind.check(algorithm, plan)
     is_requested_scale = claim.scale_bits is None or plan.encoding.scale_bits >= claim.scale_bits
-    if policy.insist_on_fine_grid and not (
-        is_requested_scale and claim.is_exact_on(plan.encoding.scale)
-    ):
-        check_grid(
-            plan,
-            entry=claim.bound,
-            sensitivity=claim.rounding_reference,
-            scale_bits=claim.scale_bits,
-        )
+    is_exact = is_requested_scale and claim.is_exact_on(plan.encoding.scale)
+    if policy.insist_on_fine_grid and not is_exact:
+        bits, reference = claim.scale_bits, claim.rounding_reference
+        check_grid(plan, entry=claim.bound, sensitivity=reference, scale_bits=bits)
 
 
 def require_at_least(subject: str, required: float, got: float) -> None:
@@ -162,13 +139,8 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
     require(Reason.SENSITIVITY, "the task's weights", claim.weights, plan.weights)
     require(Reason.SENSITIVITY, "the task's clip_norm", claim.clip_norm, primary.clip_norm)
     claimed, planned = claim.gradient_tolerance, plan.gradient_tolerance
-    require(
-        Reason.ALGORITHM,
-        "the task's tolerance",
-        claimed,
-        planned,
-        (claimed is None) == (planned is None),
-    )
+    both = (claimed is None) == (planned is None)
+    require(Reason.ALGORITHM, "the task's tolerance", claimed, planned, both)
     if claimed is not None and planned is not None:
         # Not tighter either: whether an optimum can be certified is known for the task's tolerance.
         require_at_least("the task's tolerance", planned, claimed)
@@ -181,9 +153,8 @@ def _check_covers(plan: ReleasePlan, claim: Claim) -> None:
         require(Reason.MECHANISM, "noise inside the party", claim.steps, primary.mechanism)
     else:
         covered = max(claim.covered_sensitivity, primary.sensitivity)
-        grid = claim.compute_grid_sensitivity(
-            covered, primary.compute_unit_scale(plan.encoding.scale)
-        )
+        unit_scale = primary.compute_unit_scale(plan.encoding.scale)
+        grid = claim.compute_grid_sensitivity(covered, unit_scale)
         require_at_least("the mechanism's sensitivity", grid, primary.mechanism.sensitivity)
         _check_l1(plan, claim)
     if others:
@@ -215,20 +186,9 @@ def _check_sampling(plan: ReleasePlan, claim: Claim) -> None:
     """Check that amplification and the number of sums are charged exactly as in the task."""
     for claimed, guarantee in zip(claim.guarantees, plan.guarantees, strict=True):
         sums, noise = claimed.sums, guarantee.mechanism.sampled
-        expected = sums and (
-            sums.sampling_rate,
-            sums.steps,
-            str(claimed.neighbouring),
-            sums.attendance,
-            sums.hidden,
-        )
-        got = noise and (
-            noise.sampling_rate,
-            noise.steps,
-            noise.neighbouring,
-            noise.attendance,
-            noise.hidden,
-        )
+        relation = str(claimed.neighbouring)
+        expected = sums and (sums.sampling_rate, sums.steps, relation, sums.attendance, sums.hidden)
+        got = noise and attrgetter(*_SAMPLING_FIELDS)(noise)
         subject = "the task's sampled sums (rate, steps, relation, attendance, hidden)"
         require(Reason.MECHANISM, subject, expected, got)
 
@@ -244,17 +204,14 @@ def _check_second(plan: ReleasePlan, second: Guarantee, claim: Claim) -> None:
     """Check that the noise on the sum covers any update of the task's norm. It may be charged."""
     claimed = claim.guarantees[1]
     relation = claimed.unit, claimed.neighbouring
-    require(
-        Reason.NEIGHBOURING, "the second guarantee", relation, (second.unit, second.neighbouring)
-    )
+    got = second.unit, second.neighbouring
+    require(Reason.NEIGHBOURING, "the second guarantee", relation, got)
     on_sum = second in plan.sum_guarantees and not second.mechanism.is_in_contributions
-    require(
-        Reason.MECHANISM, "the second's noise", "on a sum of updates", second.noise_point, on_sum
-    )
+    point = second.noise_point
+    require(Reason.MECHANISM, "the second's noise", "on a sum of updates", point, on_sum)
     require_at_least("the update's norm", claimed.clip_norm or 0.0, second.clip_norm or 0.0)
     require_at_least("the party's sensitivity", claimed.covered_sensitivity, second.sensitivity)
     sensitivity = max(claimed.covered_sensitivity, second.sensitivity)
-    grid = claim.compute_grid_sensitivity(
-        sensitivity, second.compute_unit_scale(plan.encoding.scale)
-    )
+    unit_scale = second.compute_unit_scale(plan.encoding.scale)
+    grid = claim.compute_grid_sensitivity(sensitivity, unit_scale)
     require_at_least("the sensitivity of the noise on the sum", grid, second.mechanism.sensitivity)

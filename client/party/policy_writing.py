@@ -17,7 +17,7 @@ from parley.safe_io.field_descriptions import describe_fields
 
 def format_policy(policy: OwnerPolicy) -> str:
     """Return the file's text, with the meaning of every key. `parse_policy` is the inverse."""
-    lines = [("# This party's policy. Only its owner edits it; no server can change it.")]
+    lines = ["# This party's policy. Only its owner edits it; no server can change it."]
     lines += _format_keys(policy)
     for name, dataset in policy.data.items():
         lines += ["", f"[data.{toml_writing.format_toml_key(name)}]", *_format_keys(dataset)]

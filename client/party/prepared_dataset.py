@@ -44,7 +44,6 @@ def load_prepared_dataset(request: DatasetRequest) -> LoadedDataset:
         contents=str(contents),
         row_digests=contents.digests,
         map=dataset.map,
-        most_records=dataset.private_size_bound,
     )
 
 
@@ -68,9 +67,8 @@ def _read_prepared(
     if len(missing := np.flatnonzero(~np.isfinite(labels))):
         row_numbers = ", ".join(str(row + 1) for row in missing[:10])
         more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
-        raise build_unreadable_error(
-            path, f"expected finite numbers as labels; not so in rows {row_numbers}{more}"
-        )
+        expected = f"expected finite numbers as labels; not so in rows {row_numbers}{more}"
+        raise build_unreadable_error(path, expected)
     # A little above 1 by rounding, and no more.
     longest = 1 + (rows.shape[1] + 8) * 2.0**-52
     quantized = np.empty(rows.shape, precision)

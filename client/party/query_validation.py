@@ -6,7 +6,7 @@ from parley.client.algorithms.query_release import QueryRelease
 from parley.client.contract.refusals import Reason
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy
-from parley.client.party.run_validation import require
+from parley.client.party.run_validation import require, require_at_most, require_subset
 from parley.privacy.accounting.threat_model import Unit
 
 
@@ -19,16 +19,12 @@ def check_queries(policy: OwnerPolicy, dataset: DatasetConfig, algorithm: QueryR
         Declined: the policy does not accept a query, a column or the number of cells.
     """
     batch, counting = algorithm.batch, algorithm.counting
-    kinds = {query.kind for query in batch.queries}
-    are_accepted = kinds <= set(policy.queries)
-    require(Reason.ALGORITHM, "queries", ", ".join(policy.queries), sorted(kinds), are_accepted)
-    allowed = policy.query_columns
-    if allowed is not None:
-        are_allowed = batch.columns <= set(allowed)
-        require(Reason.ALGORITHM, "columns", ", ".join(allowed), sorted(batch.columns), are_allowed)
+    kinds = sorted({query.kind for query in batch.queries})
+    require_subset(Reason.ALGORITHM, "queries", policy.queries, kinds)
+    if policy.query_columns is not None:
+        require_subset(Reason.ALGORITHM, "columns", policy.query_columns, sorted(batch.columns))
     if counting.unit is Unit.PERSON:
         require(Reason.UNIT, "records of a person", dataset.records_per_id, counting.most)
     is_allowed = policy.by_party or not counting.parties
     require(Reason.ALGORITHM, "an answer", "of all parties", "one by party", is_allowed)
-    cells, max_cells = algorithm.dimension, policy.most_cells
-    require(Reason.ALGORITHM, "cells", f"<= {max_cells}", cells, cells <= max_cells)
+    require_at_most(Reason.ALGORITHM, "cells", policy.most_cells, algorithm.dimension)

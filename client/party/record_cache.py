@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,21 +26,18 @@ from parley.client.party.run_validation import build_feature_map
 from parley.privacy.ledger.block_composition import Blocks
 
 
+@dataclass(eq=False)
 class RecordCache:
-    """The last requested data set and those that runs hold, with the way each was read."""
+    """The last requested data set and those that runs hold, with the way each was read.
 
-    def __init__(
-        self,
-        policy: OwnerPolicy,
-        folder: Path,
-        *,
-        secret: bytes,
-        sessions: Callable[[], Collection[str]],
-    ) -> None:
-        """Create an empty cache. `folder`, `secret` and open `sessions` are the party's."""
-        self._policy, self._folder, self._secret = policy, folder, secret
-        self._sessions = sessions
-        self._loaded: dict[str, tuple[object, LoadedDataset]] = {}
+    `folder`, `secret` and open `sessions` are the party's.
+    """
+
+    policy: OwnerPolicy
+    folder: Path
+    secret: bytes = field(repr=False)
+    sessions: Callable[[], Collection[str]]
+    _loaded: dict[str, tuple[object, LoadedDataset]] = field(default_factory=dict, init=False)
 
     def load(
         self,
@@ -59,7 +56,7 @@ class RecordCache:
         Raises:
             Declined: data-unreadable, or another reason of `load_dataset`.
         """
-        dataset, stamps = self._policy.get_dataset(name), self._read_file_stamps(name)
+        dataset, stamps = self.policy.get_dataset(name), self._read_file_stamps(name)
         map_request = {key: features[key] for key in ("name", "settings") if features}
         key = (name, label, intercept, json.dumps(map_request, allow_nan=False), blocks, stamps)
         holder = session if dataset.source else ""
@@ -67,22 +64,16 @@ class RecordCache:
         if cached and cached[0] == key and (holder or not dataset.source):
             return cached[1]
         inspected = self._loaded.get("") if holder else None
-        open_now = set(self._sessions())
+        open_now = set(self.sessions())
         # Free data that no run will request before reading more.
-        self._loaded = {
-            session_id: entry
-            for session_id, entry in self._loaded.items()
-            if session_id in open_now
-        }
+        self._loaded = {key: entry for key, entry in self._loaded.items() if key in open_now}
         if inspected and inspected[0] == key:
             data = inspected[1]
         else:
             fresh = self._read_dataset(dataset, label, intercept, features, blocks)
             if stamps != self._read_file_stamps(name):  # the file was digested, then read
-                raise Declined(
-                    Reason.DATA_UNREADABLE,
-                    ("Expected files that do not change while they are read. Start the run again."),
-                )
+                expected = "Expected files that do not change while they are read"
+                raise Declined(Reason.DATA_UNREADABLE, f"{expected}. Start the run again.")
             # Runs with the same rows share them. The rows' blocks are not part of their contents,
             # so a data set with blocks is not shared.
             candidates = () if dataset.block_column else self._loaded.values()
@@ -93,9 +84,9 @@ class RecordCache:
 
     def _read_file_stamps(self, name: str) -> list[tuple[int, int]]:
         """Return modification times and sizes that change if a data set's files change."""
-        dataset = self._policy.get_dataset(name)
+        dataset = self.policy.get_dataset(name)
         paths = (dataset.path, dataset.prepared, dataset.data_schema, dataset.app_data)
-        files = [self._folder / path for path in paths]
+        files = [self.folder / path for path in paths]
         if dataset.app_data:  # it may be a folder
             files += sorted(files[-1].rglob("*"))
         return [(file.stat().st_mtime_ns, file.stat().st_size) for file in files if file.is_file()]
@@ -108,16 +99,16 @@ class RecordCache:
         features: Mapping[str, Any],
         blocks: Blocks,
     ) -> LoadedDataset:
-        feature_map = build_feature_map(self._policy, dataset, features)
+        feature_map = build_feature_map(self.policy, dataset, features)
         try:
             return load_dataset(
                 dataset,
-                self._folder,
+                self.folder,
                 label=label,
                 intercept=intercept,
                 features=feature_map,
-                slowest_ms=self._policy.feature_ms_at_most,
-                secret=self._secret,
+                slowest_ms=self.policy.feature_ms_at_most,
+                secret=self.secret,
                 blocks=blocks,
             )
         except Declined:
@@ -125,9 +116,8 @@ class RecordCache:
         except Exception as error:
             # A bug, or an unusual file. Its kind and place could depend on a record, so neither is
             # reported.
-            raise Declined(
-                Reason.DATA_UNREADABLE, "`parley party DIR --check` shows what could not be read."
-            ) from error
+            remedy = "`parley party DIR --check` shows what could not be read."
+            raise Declined(Reason.DATA_UNREADABLE, remedy) from error
 
     def load_for_agreement(self, agreement: Agreement, held_out: bool) -> LoadedDataset:
         """Return the records that an agreement names: those of its data set, or its held-out ones.
@@ -140,6 +130,6 @@ class RecordCache:
         data = self.load(agreement.dataset, *reading, blocks, agreement.session)
         if not held_out:
             return data
-        dataset = self._policy.get_dataset(agreement.dataset)
+        dataset = self.policy.get_dataset(agreement.dataset)
         held_out_data = self._read_dataset(dataset.to_held_out(), *reading, blocks)
         return replace(held_out_data, contents=data.contents)

@@ -73,26 +73,21 @@ def register_dataset(
             those of another data set, saved in another way.
     """
     with decline_errors(Reason.DATA_UNREADABLE, LedgerConflict):
-        rows, read_blocks = data.row_digests, data.blocks
         budgets = dataset.build_budgets(
-            account,
-            data.fingerprint,
-            data.contents,
-            rows,
-            read_blocks,
+            name=account,
+            fingerprint=data.fingerprint,
+            contents=data.contents,
+            rows=data.row_digests,
+            reads=data.blocks,
             queries=plan.algorithm == QUERIES and not _adds_up_mu(plan),
             sampled=any(is_planned(each.event) for each in plan.guarantees),
         )
         registered = ledger.register(*budgets, among=False)[0].name
     if registered != account:
-        raise Declined(
-            Reason.DATA_UNREADABLE,
-            (
-                f"Expected other records in data set {account!r} than in {registered!r}, got the "
-                "same, saved in another way: they have one budget. Serve them only as "
-                f"{registered!r}, or set account = {registered!r}."
-            ),
-        )
+        expected = f"Expected other records in data set {account!r} than in {registered!r}"
+        got = "the same, saved in another way: they have one budget"
+        remedy = f"Serve them only as {registered!r}, or set account = {registered!r}."
+        raise Declined(Reason.DATA_UNREADABLE, f"{expected}, got {got}. {remedy}")
 
 
 def _adds_up_mu(plan: ReleasePlan) -> bool:
@@ -143,13 +138,10 @@ def reserve_charge(
     """
     entries = build_entries(plan, account, party, assumptions)
     same_round = list_round_charges(ledger, plan, account)
-    try:
+    conflict = decline_errors(Reason.PLAN_CHANGED, LedgerConflict)
+    with conflict, decline_errors(Reason.BUDGET_EXHAUSTED, BudgetExceeded):
         _plan_steps(ledger, entries, account, rounds)
         reservations = ledger.reserve(entries)
-    except BudgetExceeded as error:
-        raise Declined(Reason.BUDGET_EXHAUSTED, str(error)) from error
-    except LedgerConflict as error:
-        raise Declined(Reason.PLAN_CHANGED, str(error)) from error
     return ReleaseCharge(
         reservations=tuple(entry.id for entry in reservations),
         release=release,
@@ -167,11 +159,8 @@ def _plan_steps(ledger: Ledger, entries: Sequence[LedgerEntry], account: str, ro
     charged = ledger.count_charges(entries[0].run_id, account)
     same_event = {event for counts in charged.values() for event in counts}
     if any(each.key in planned and each.event not in same_event for each in entries):
-        ledger.hold(
-            entries[0].run_id,
-            {e.key: ((e.event, rounds if e.key in planned else 1),) for e in entries},
-            entries[0].blocks,
-        )
+        claims = {e.key: ((e.event, rounds if e.key in planned else 1),) for e in entries}
+        ledger.hold(entries[0].run_id, claims, entries[0].blocks)
 
 
 def _is_answered(recorded: RecordedEntry, release: bytes) -> bool:

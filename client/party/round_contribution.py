@@ -51,10 +51,9 @@ def compute_contribution(
     party_folder: PartyFolder,
     ledger: Ledger,
     policy: OwnerPolicy,
-    *,
+    accepted: AcceptedRun,
     party: str,
     index: int,
-    accepted: AcceptedRun,
 ) -> RoundContribution:
     """Return the party's contribution to a round, charged and stored, or raise Declined."""
     agreement = accepted.agreement
@@ -63,9 +62,8 @@ def compute_contribution(
     content = agreement.compute_content_digest()
     # All sums of a release are charged once. Their models differ, so the charge's name has no
     # model.
-    charge_name = (
-        content if plan.steps == 1 else replace(agreement, state=b"").compute_content_digest()
-    )
+    without_model = replace(agreement, state=b"").compute_content_digest()
+    charge_name = content if plan.steps == 1 else without_model
     # The name contains the roster: two deployments on one ledger must not share a charge.
     charge_name = digest(b"parley/charged", charge_name, *agreement.identities)
     dataset = policy.get_dataset(dataset_name)
@@ -111,9 +109,8 @@ def compute_contribution(
         }
         note = failure.encode("ascii", "replace")[:_NOTE_BYTES].ljust(_NOTE_BYTES)
         frame = MessageFrame(kind="round", head=head, blobs=(note, encoded.tobytes()))
-        party_folder.save_contribution(
-            agreement.run_id, dataset_name, frame, max_files=policy.max_sessions
-        )
+        run_id, max_files = agreement.run_id, policy.max_sessions
+        party_folder.save_contribution(run_id, dataset_name, frame, max_files=max_files)
     receipt = release_charge.commit_charge(ledger, charge)
     # Save the head before the answer leaves, so that the next request detects an older ledger.
     party_folder.save_ledger_head(ledger.get_head())
@@ -171,6 +168,5 @@ def _compute_encoded(
     zeros = np.zeros((1, plan.dimension))
     if plan.shared_guarantee is None:
         return plan.encoding.encode(zeros)[0], failure
-    return plan.encode(zeros, [randomness.open_noise_share(plan.round_number, step=plan.step)])[
-        0
-    ], failure
+    stream = randomness.open_noise_share(plan.round_number, step=plan.step)
+    return plan.encode(zeros, [stream])[0], failure

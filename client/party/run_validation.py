@@ -8,7 +8,7 @@ is public if it matters).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, get_network_shape
@@ -41,13 +41,8 @@ def check_run(
     roster_text = f"the parties of deployment {deployment.id}"
     require(Reason.WRONG_RUN, roster_text, len(deployment.parties), run.parties)
     min_survivors, proposed = policy.min_survivors, run.min_survivors
-    require(
-        Reason.COHORT_TOO_SMALL,
-        "min_survivors",
-        f">= {min_survivors}",
-        proposed,
-        proposed >= min_survivors,
-    )
+    is_enough = proposed >= min_survivors
+    require(Reason.COHORT_TOO_SMALL, "min_survivors", f">= {min_survivors}", proposed, is_enough)
     requirements = ProtocolRequirements(
         identities=deployment.identities,
         min_survivors=policy.min_survivors,
@@ -86,17 +81,24 @@ def require(
         raise Declined(reason, f"Expected {subject}: {expected}, got {got!s:.200}.")
 
 
+def require_at_most(reason: Reason, subject: str, limit: int, got: int) -> None:
+    """Raise `Declined` if a number is above its limit."""
+    require(reason, subject, f"<= {limit}", got, got <= limit)
+
+
+def require_subset(reason: Reason, what: str, accepted: Sequence[str], got: Sequence[str]) -> None:
+    """Raise `Declined` unless all names are accepted ones."""
+    require(reason, what, ", ".join(accepted), ", ".join(got), set(got) <= set(accepted))
+
+
 def _check_run_fields(policy: OwnerPolicy, agreement: Agreement) -> None:
     """Check what the plan states about run and parties."""
     plan, run = agreement.plan, agreement.parameters
     # The single release before the rounds has number 0. The release after them has a number after
     # theirs, and is charged like any other.
     kind = get_accepted_kind(policy, plan.algorithm)
-    first, last = (
-        (0, 0)
-        if kind.before_rounds
-        else (1, MAX_ROUNDS + 1 if kind.after_rounds else agreement.rounds)
-    )
+    last = MAX_ROUNDS + 1 if kind.after_rounds else agreement.rounds
+    first, last = (0, 0) if kind.before_rounds else (1, last)
     require(Reason.WRONG_RUN, "run", agreement.run_id, plan.run_id)
     require(Reason.WRONG_RUN, "parties", run.parties, plan.parties)
     number = plan.round_number
@@ -107,9 +109,8 @@ def _check_run_fields(policy: OwnerPolicy, agreement: Agreement) -> None:
     dataset = policy.get_dataset(agreement.dataset)
     sizes = policy.is_size_disclosed(dataset) or None
     require(Reason.SIZES_NOT_DISCLOSED, "weights", "uniform", plan.weights, sizes)
-    require(
-        Reason.ALGORITHM, "algorithm, as in the task", agreement.task.get("kind"), plan.algorithm
-    )
+    kind_name = agreement.task.get("kind")
+    require(Reason.ALGORITHM, "algorithm, as in the task", kind_name, plan.algorithm)
     require(Reason.PROTOCOL, "ring_bits", run.ring_bits, plan.encoding.ring_bits)
 
 
@@ -128,40 +129,18 @@ def _check_guarantees(policy: OwnerPolicy, agreement: Agreement) -> None:
         not policy.insist_on_inner or charged is primary,
     )
     require(Reason.NEIGHBOURING, "neighbours", dataset.neighbouring, primary.neighbouring)
+    laws = [guarantee.mechanism.law for guarantee in guarantees]
+    require_subset(Reason.MECHANISM, "noise law", policy.laws, laws)
     points = [str(guarantee.noise_point) for guarantee in guarantees]
-    for reason, subject, accepted, proposed in (
-        (
-            Reason.MECHANISM,
-            "noise law",
-            policy.laws,
-            [guarantee.mechanism.law for guarantee in guarantees],
-        ),
-        (Reason.MECHANISM, "noise points", policy.noise_points, points),
-        (
-            Reason.CALIBRATION,
-            "calibration",
-            policy.calibrations,
-            [guarantee.calibration for guarantee in guarantees],
-        ),
-    ):
-        require(
-            reason,
-            subject,
-            ", ".join(accepted),
-            ", ".join(proposed),
-            set(proposed) <= set(accepted),
-        )
+    require_subset(Reason.MECHANISM, "noise points", policy.noise_points, points)
+    calibrations = [guarantee.calibration for guarantee in guarantees]
+    require_subset(Reason.CALIBRATION, "calibration", policy.calibrations, calibrations)
     for unit in plan.units:
         # Otherwise δ covers every release that the party is in, with noise or without.
         delta = dataset.totals[unit].delta
         probability = plan.get_charging_guarantee(unit).party_sampling_rate
-        require(
-            Reason.DEGENERATE,
-            "a coin that puts this party into a sum",
-            f"> {format_exact(delta)}",
-            probability,
-            probability > delta,
-        )
+        subject, expected = "a coin that puts this party into a sum", f"> {format_exact(delta)}"
+        require(Reason.DEGENERATE, subject, expected, probability, probability > delta)
     entropy = policy.allow_seeded_noise or not plan.seeded
     require(Reason.SEEDED_NOISE, "noise", "from entropy", "noise from a seed", entropy)
 
@@ -178,9 +157,8 @@ def _check_shares(agreement: Agreement) -> None:
         if shares is None:
             continue
         require(Reason.MECHANISM, "parties of the shares", run.parties, shares.parties)
-        min_holders, colluders = guarantee.noise_point.split(
-            least=plan.min_survivors, colluders=run.corrupt
-        )
+        least, point = plan.min_survivors, guarantee.noise_point
+        min_holders, colluders = point.split(least=least, colluders=run.corrupt)
         require(Reason.MECHANISM, "colluders of the shares", colluders, shares.colluders)
         require(Reason.MECHANISM, "k + c of the shares", min_holders, shares.min_contributions)
 
@@ -199,16 +177,8 @@ def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> Fe
         name, size = kind.parse_size(task)
     accepted_models = policy.get_accepted("models")
     if name and name not in accepted_models:
-        raise Declined(
-            Reason.MODEL,
-            (
-                f"Expected one of {', '.join(accepted_models)}: a party runs only its "
-                "own code. To accept a file of yours, put it into this folder and list "
-                "it in models of party.toml."
-            ),
-        )
-    largest = policy.largest_model
-    require(Reason.MODEL, "parameters", f"<= {largest}", size, size <= largest)
+        raise _build_unlisted_error("one", "models", accepted_models)
+    require_at_most(Reason.MODEL, "parameters", policy.largest_model, size)
     with decline_errors(Reason.PROTOCOL, DecodingError):
         return decode_task(
             task,
@@ -216,6 +186,14 @@ def build_accepted_algorithm(policy: OwnerPolicy, task: Mapping[str, Any]) -> Fe
             own_models=policy.get_own_code("models"),
             own_algorithms=policy.get_own_code("algorithms"),
         )
+
+
+def _build_unlisted_error(subject: str, key: str, accepted: Iterable[str]) -> Declined:
+    return Declined(
+        Reason.MODEL,
+        f"Expected {subject} of {', '.join(accepted)}: a party runs only its own code. To accept a "
+        f"file of yours, put it into this folder and list it in {key} of party.toml.",
+    )
 
 
 def build_feature_map(
@@ -227,24 +205,14 @@ def build_feature_map(
         Declined: model, if the policy does not accept the map.
     """
     if bool(features) != bool(dataset.map) and dataset.prepared:
-        raise Declined(
-            Reason.MODEL,
-            "Expected the job to use prepared rows "
-            + ("with their map of features." if dataset.map else "without a map of features."),
-        )
+        wanted = "with their map of features" if dataset.map else "without a map of features"
+        raise Declined(Reason.MODEL, f"Expected the job to use prepared rows {wanted}.")
     if not features or dataset.prepared:
         return None
     name = features["name"]
     accepted_maps = policy.get_accepted("features")
     if name not in accepted_maps:
-        raise Declined(
-            Reason.MODEL,
-            (
-                f"Expected features of {', '.join(accepted_maps)}: a party runs only "
-                "its own code. To accept a file of yours, put it into this folder and "
-                "list it in features of party.toml."
-            ),
-        )
+        raise _build_unlisted_error("features", "features", accepted_maps)
     from parley.client.features.map_building import build_map  # noqa: PLC0415 - a run without a map of features needs none
 
     with decline_errors(Reason.MODEL, FeatureError):

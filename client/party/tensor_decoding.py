@@ -48,13 +48,12 @@ def decode_model_state(blob: bytes, algorithm: FederatedAlgorithm) -> State:
     max_bytes = sum(8 * int(np.prod(shape)) for shape in expected.values()) + _HEADER_BYTES
     if len(blob) > max_bytes:
         raise Declined(
-            Reason.PROTOCOL, f"Expected a state of at most {max_bytes} bytes, got {len(blob)}."
+            Reason.PROTOCOL, f"Expected at most {max_bytes} bytes of state, got {len(blob)}."
         )
     state = _decode_tensors(blob)
     if "theta" not in state or not set(state) <= set(expected):
-        raise Declined(
-            Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, got {sorted(state)!s:.200}."
-        )
+        got = f"{sorted(state)!s:.200}"
+        raise Declined(Reason.PROTOCOL, f"Expected theta among {sorted(expected)}, got {got}.")
     for name, array in state.items():
         if array.dtype != np.float64 or array.shape != expected[name]:
             raise Declined(

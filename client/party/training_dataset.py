@@ -12,8 +12,8 @@ from parley.client.data.data_sources import get_source_name
 from parley.client.data.label_encoders import LABEL_READERS
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.record_reading import read_records
-from parley.client.data.schema import Schema, load_public_schema
-from parley.client.features.base import BoundFeatureMap, FeatureMap
+from parley.client.data.schema import load_public_schema
+from parley.client.features.base import BoundFeatureMap
 from parley.client.features.feature_cache import compute_features
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.row_preparation import build_prepared_rows
@@ -36,13 +36,26 @@ def load_record_dataset(request: DatasetRequest) -> LoadedDataset:
     raw: NDArray[np.floating] = np.asarray(records.features)
     contents = "" if records.contents is None else str(records.contents)
     fingerprint = request.fingerprint or contents
-    max_records = check_size(dataset, len(raw), get_source_name(request.source))
+    place = get_source_name(request.source)
+    max_records = check_size(dataset, len(raw), place)
     if request.features is not None:
         # This names files of features. The key keeps a file's name from being a plain digest of
         # records.
         name = "\0".join([fingerprint, contents, *request.blocks]).encode()
         file_name = hashlib.blake2b(name, key=request.secret).hexdigest()
-        raw = _compute_features(request, request.features, schema, raw, max_records, file_name)
+        memory = compute_memory_limit(schema.file.max_gib)
+
+        def check(made: BoundFeatureMap) -> None:
+            memory.check_records(max_records, features=made.width, path=place)
+            taken = 1e3 * made.measure_record_seconds(schema.dimension)
+            if taken > request.slowest_ms:
+                expected = f"Expected a map of at most {request.slowest_ms:g} ms per record"
+                remedy = "To allow it, raise feature-ms-at-most in party.toml."
+                raise FeatureError(f"{expected}, got {taken:.3g} ms. {remedy}")
+
+        folder = request.folder / "features"
+        with decline_data_errors():
+            raw = compute_features(request.features, schema, raw, file_name, folder, check)
     return LoadedDataset(
         rows=build_prepared_rows(raw, intercept=request.intercept),
         labels=records.labels,
@@ -53,41 +66,4 @@ def load_record_dataset(request: DatasetRequest) -> LoadedDataset:
         contents=contents,
         row_digests=records.row_digests,
         map="" if request.features is None else request.features.digest,
-        blocks=request.blocks,
-        most_records=dataset.private_size_bound,
     )
-
-
-def _compute_features(
-    request: DatasetRequest,
-    features: FeatureMap,
-    schema: Schema,
-    cells: NDArray[np.floating],
-    max_records: int,
-    fingerprint: str,
-) -> NDArray[np.float32]:
-    """Return `[N, q]` features of `[N, p]` cells. It raises the errors of `load_dataset`.
-
-    Args:
-        max_records: public upper bound on N.
-    """
-    memory, place = compute_memory_limit(schema.file.max_gib), get_source_name(request.source)
-
-    def check(made: BoundFeatureMap) -> None:
-        memory.check_records(max_records, features=made.width, path=place)
-        taken = 1e3 * made.measure_record_seconds(schema.dimension)
-        if taken > request.slowest_ms:
-            raise FeatureError(
-                f"Expected a map of at most {request.slowest_ms:g} ms per record, got "
-                f"{taken:.3g} ms. To allow it, raise feature-ms-at-most in party.toml."
-            )
-
-    with decline_data_errors():
-        return compute_features(
-            features,
-            schema,
-            cells,
-            fingerprint=fingerprint,
-            folder=request.folder / "features",
-            check=check,
-        )

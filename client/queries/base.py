@@ -263,23 +263,13 @@ class Query(ABC):
         """
         first, *others = self.list_cell_sums(facts.schema, weight)
         shape = [axis.size for axis in first.cells.axes]
-        if (
-            others
-            or not self.nonnegative
-            or len(shape) != 2
-            or 1 in shape
-            or noisy.size > MAX_CELLS
-        ):
+        if others or not self.nonnegative or len(shape) != 2 or 1 in shape:
             return {}
-        if noisy.size != first.cells.count:
+        if noisy.size > MAX_CELLS or noisy.size != first.cells.count:
             return {}  # a tree has more nodes than leaves
         found = run_independence_test(noisy.reshape(shape) / weight, noise, unit=weight)
-        return {
-            "test of independence": {
-                "chi-squared, noise in its variance": [found.statistic],
-                "p": [found.p],
-            }
-        }
+        columns: Table = {"chi-squared, noise in its variance": [found.statistic], "p": [found.p]}
+        return {"test of independence": columns}
 
     def supports_sampling(self, facts: QueryFacts) -> bool:
         """Return whether sampling error can widen the intervals.
@@ -294,9 +284,8 @@ class Query(ABC):
 
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """Return about how far noise will move a value of the answer, before any query."""
-        return (
-            noise.deviation / self.get_steps_per_unit(weight) * self.get_answer_unit(facts.schema)
-        )
+        steps, unit = self.get_steps_per_unit(weight), self.get_answer_unit(facts.schema)
+        return noise.deviation / steps * unit
 
     def get_error_scale(self, facts: QueryFacts) -> float:
         """Return what an error of 1 is relative to a group's records, for equal groups."""
@@ -401,10 +390,9 @@ def get_categories(schema: Schema, name: str) -> tuple[str, ...]:
     """
     field = get_field(schema, name)
     if not isinstance(field, CategoryField):
-        raise QueryError(
-            f"Expected a column of categories, got {name!r}, a number in "
-            f"[{field.low:g}, {field.high:g}]: histogram({name!r}, bins=…) has cells of numbers."
-        )
+        got = f"{name!r}, a number in [{field.low:g}, {field.high:g}]"
+        why = f"histogram({name!r}, bins=…) has cells of numbers"
+        raise QueryError(f"Expected a column of categories, got {got}: {why}.")
     return field.texts
 
 
@@ -416,7 +404,6 @@ def get_range(schema: Schema, name: str) -> RangeField:
     """
     field = get_field(schema, name)
     if not isinstance(field, RangeField):
-        raise QueryError(
-            f"Expected a column of numbers, with a range, got {name!r}, of categories."
-        )
+        expected = "Expected a column of numbers, with a range"
+        raise QueryError(f"{expected}, got {name!r}, of categories.")
     return field

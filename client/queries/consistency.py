@@ -126,22 +126,19 @@ class BatchConsistency:
     def _list_tables(self) -> Iterator[tuple[str, _Table]]:
         """Yield every table, with a key of the records it counts."""
         schema = self.facts.schema
-        queries = zip(
-            self.batch.queries, self.batch.weights, self.batch.list_slices(schema), strict=True
-        )
+        places = self.batch.list_slices(schema)
+        queries = zip(self.batch.queries, self.batch.weights, places, strict=True)
         for number, (query, weight, place) in enumerate(queries):
             parts, begin = query.list_cell_sums(schema, weight), place.start
-            if query.count_cells(schema) != sum(
-                len(each.summands) * each.cells.count for each in parts
-            ):
+            leaves = sum(len(each.summands) * each.cells.count for each in parts)
+            if query.count_cells(schema) != leaves:
                 continue  # a tree has more nodes than leaves
             for part in parts:
                 shape = {axis.name: axis.size for axis in part.cells.axes}
                 first, end = part.summands[0], begin + part.cells.count
                 if first.compute is None and None not in shape:
-                    counted = _Table(
-                        query=number, place=slice(begin, end), shape=shape, height=first.high
-                    )
+                    at, height = slice(begin, end), first.high
+                    counted = _Table(query=number, place=at, shape=shape, height=height)
                     yield str(query.where), counted
                 begin += part.cells.count * len(part.summands)
 
@@ -168,11 +165,8 @@ class BatchConsistency:
             ]
             own = family.compute_precisions(np.ones(len(self.batch.queries)))
             known = total if family.overlaps.public else None
-            both = zip(
-                family.tables,
-                family.overlaps.make_consistent(tables, own, total=known),
-                strict=True,
-            )
+            consistent = family.overlaps.make_consistent(tables, own, total=known)
+            both = zip(family.tables, consistent, strict=True)
             for table, agreed in both:
                 values[table.place] = agreed.ravel()
         return [
@@ -201,29 +195,23 @@ class BatchConsistency:
         for _ in range(_MAX_ITERATIONS):
             before, parts = parts, asked.copy()
             for family in families:
-                parts += self._compute_credit(
-                    family, asked, family.compute_precisions(steps(before))
-                )
+                precisions = family.compute_precisions(steps(before))
+                parts += self._compute_credit(family, asked, precisions)
             parts = np.maximum(parts, _MIN_SHARE)
             if np.abs(parts - before).max() < _TOLERANCE:
                 break
-        rounded: Numbers = np.round(parts, 6)
-        return rounded
+        return np.asarray(np.round(parts, 6))
 
-    def _compute_credit(
-        self, family: _TableFamily, shares: Numbers, precisions: Numbers
-    ) -> Numbers:
+    def _compute_credit(self, family: _TableFamily, shares: Numbers, precision: Numbers) -> Numbers:
         """Return `[Q]` the gain of all answers from a family's cells, less each own share."""
         queries, sizes = family.queries, family.sizes
         reads = np.array([query.consistent for query in self.batch.queries])
-        errors = np.bincount(
-            queries, sizes * family.overlaps.compute_variances(precisions), len(shares)
-        )
+        variances = sizes * family.overlaps.compute_variances(precision)
+        errors = np.bincount(queries, variances, len(shares))
         wanted = shares[queries] * sizes / np.maximum(errors[queries], 1e-300)
         wanted[~reads[queries]] = 0
-        found = np.bincount(
-            queries, family.overlaps.compute_gains(precisions, wanted), len(shares)
-        ).astype(float)
+        gains = family.overlaps.compute_gains(precision, wanted)
+        found = np.bincount(queries, gains, len(shares)).astype(float)
         read = [q for q in set(queries) if reads[q]]
         found[read] -= shares[read]
         return found

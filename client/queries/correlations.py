@@ -70,10 +70,8 @@ class Formula:
             QueryError: what was expected, what came.
         """
         if not _FORMULA.fullmatch(text):
-            raise QueryError(
-                f"Expected a regression such as 'cost ~ age + sex', or 'cost ~ .' on all other "
-                f"columns, got {text!r:.80}."
-            )
+            expected = "a regression such as 'cost ~ age + sex', or 'cost ~ .' on all other columns"
+            raise QueryError(f"Expected {expected}, got {text!r:.80}.")
         target, *on = (name.strip("`") for name in re.findall(_NAME, text))
         return cls(target=target, on=() if on == ["."] else tuple(on))
 
@@ -99,18 +97,15 @@ class CorrelationsQuery(ColumnsQuery):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= len(set(self.of)) == len(self.of) <= MAX_COLUMNS or set(self.of) & {*self.by}:
-            raise QueryError(
-                f"Expected 2 to {MAX_COLUMNS} distinct columns, none that is grouped by, got "
-                f"{', '.join(self.of[:8]) or 'none'}."
-            )
+            expected = f"Expected 2 to {MAX_COLUMNS} distinct columns, none that is grouped by"
+            raise QueryError(f"{expected}, got {', '.join(self.of[:8]) or 'none'}.")
         if len(set(self.regressions)) < len(self.regressions):
             raise QueryError(f"Expected every regression once, got {', '.join(self.regressions)}.")
         for text in self.regressions:
             named = self._parse_formula(text)
             if unknown := {named.target, *named.on} - {*self.of}:
-                raise QueryError(
-                    f"Expected columns of {', '.join(self.of)} in {text!r}, got {min(unknown)!r}."
-                )
+                known = ", ".join(self.of)
+                raise QueryError(f"Expected columns of {known} in {text!r}, got {min(unknown)!r}.")
             if named.target in named.on or len(set(named.on)) < len(named.on):
                 raise QueryError(f"Expected every column once in a regression, got {text!r}.")
 
@@ -124,9 +119,8 @@ class CorrelationsQuery(ColumnsQuery):
         super().check(schema, neighbouring)
         count = len(Design.from_schema(schema, self.of).covariates)
         if not 2 <= count <= MAX_COVARIATES:
-            raise QueryError(
-                f"Expected 2 to {MAX_COVARIATES} numbers and indicators of categories, got {count}."
-            )
+            expected = f"Expected 2 to {MAX_COVARIATES} numbers and indicators of categories"
+            raise QueryError(f"{expected}, got {count}.")
         if (groups := build_group_cells(schema, self.by).count) > MAX_GROUPS:
             raise QueryError(f"Expected at most {MAX_GROUPS} groups, got {groups}.")
         for text in self.regressions:
@@ -141,9 +135,8 @@ class CorrelationsQuery(ColumnsQuery):
         triangle = Set.triangle(numbers, tuple(indicators.values()), unit=weight)
         within = triangle.add_rounding(len(sizes))
         adds = tuple(Summand(low=-size, high=size) for size in sizes)
-        return (
-            CellSums(cells=build_group_cells(schema, self.by), summands=adds, record_set=within),
-        )
+        cells = build_group_cells(schema, self.by)
+        return (CellSums(cells=cells, summands=adds, record_set=within),)
 
     def compute_party_vectors(self, block: RawPartyBlock, weight: int) -> Iterator[Integers]:
         """Yield `[d]` for every party: exact sums of products of whole rows, each rounded once."""
@@ -219,10 +212,8 @@ class CorrelationsQuery(ColumnsQuery):
         design, groups = self._compute_moments(noisy, weight, noise, facts)
         tables, fits = dict[str, Table](), list[Table]()
         for text in self.regressions:
-            made = [
-                _compute_regression(self._parse_formula(text), design, each, noise)
-                for each in groups
-            ]
+            formula = self._parse_formula(text)
+            made = [_compute_regression(formula, design, each, noise) for each in groups]
             terms, fit = (_stack_tables([each[k] for each in made]) for k in (0, 1))
             own = self._repeat_groups(facts.schema, len(terms["term"]) // len(groups))
             tables[text] = {**own, **terms}
@@ -324,9 +315,8 @@ def _compute_regression(
 
 def _build_precision_table(moments: NoisySecondMoments, noise: CellNoise, design: Design) -> Table:
     """Return how far noise moves a correlation at most, and the records needed for ±0.05."""
-    found = noise.compute_half_widths(
-        moments.estimate_correlations().noise_shifts[_list_column_pairs(design)]
-    )
+    shifts = moments.estimate_correlations().noise_shifts[_list_column_pairs(design)]
+    found = noise.compute_half_widths(shifts)
     lost = not np.isfinite(found).all()
     count = float(moments.count)
     most = math.nan if lost else float(found.max())
@@ -358,7 +348,5 @@ def _stack_tables(tables: Sequence[Table]) -> Table:
 
 def _round_to_width(values: Numbers, half: Numbers) -> list[float]:
     """Round values to four digits of an interval's half-width."""
-    return [
-        round(float(value), 3 - math.floor(math.log10(width))) if width > 0 else float(value)
-        for value, width in zip(values, half, strict=True)
-    ]
+    both = zip(values.tolist(), half.tolist(), strict=True)
+    return [round(v, 3 - math.floor(math.log10(width))) if width > 0 else v for v, width in both]

@@ -105,21 +105,16 @@ class Histogram(ColumnQuery):
         super().check(schema, neighbouring)
         if isinstance(get_field(schema, self.column), CategoryField):
             if self.bins or self.edges:
-                raise QueryError(
-                    f"Expected no bins with {self.column!r}, a column of categories, got some."
-                )
+                raise QueryError(f"Expected no bins with {self.column!r}, a column of categories.")
             return
         known = get_range(schema, self.column)
         if not self.bins and not self.edges:
-            raise QueryError(
-                f"Expected bins (how many) or edges with {self.column!r}, a column of "
-                "numbers, got neither: intervals are never read from the records."
-            )
+            expected = f"bins (how many) or edges with {self.column!r}, a column of numbers"
+            why = "intervals are never read from the records"
+            raise QueryError(f"Expected {expected}, got neither: {why}.")
         if self.edges and not known.low <= self.edges[0] < self.edges[-1] <= known.high:
-            raise QueryError(
-                f"Expected edges within [{known.low:g}, {known.high:g}], the range of "
-                f"{self.column!r}, got {self.edges[0]:g} to {self.edges[-1]:g}."
-            )
+            expected = f"edges within [{known.low:g}, {known.high:g}], the range of {self.column!r}"
+            raise QueryError(f"Expected {expected}, got {self.edges[0]:g} to {self.edges[-1]:g}.")
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return a count for every group and value."""
@@ -127,9 +122,8 @@ class Histogram(ColumnQuery):
         if isinstance(field, CategoryField):
             cells = build_group_cells(schema, (*self.by, self.column))
         else:
-            cells = CellGrid(
-                axes=(*build_group_cells(schema, self.by).axes, self._build_interval_axis(field))
-            )
+            groups = build_group_cells(schema, self.by).axes
+            cells = CellGrid(axes=(*groups, self._build_interval_axis(field)))
         return (build_cell_counts(cells, weight),)
 
     def _build_interval_axis(self, value_range: RangeField) -> Axis:
@@ -140,9 +134,8 @@ class Histogram(ColumnQuery):
             if self.edges:
                 found = np.searchsorted(self.edges, values, side="right") - 1
             else:
-                found = np.floor(
-                    (values - value_range.low) * (size / (value_range.high - value_range.low))
-                )
+                per_unit = size / (value_range.high - value_range.low)
+                found = np.floor((values - value_range.low) * per_unit)
             return np.fmin(np.fmax(found, 0), size - 1).astype(np.intp)
 
         def keys() -> dict[str, NDArray[np.float64]]:
@@ -213,9 +206,8 @@ class MarginalsQuery(ColumnsQuery):
         if len(set(self.of)) < len(self.of):
             raise QueryError(f"Expected columns once each, got {', '.join(self.of)}.")
         if not 1 <= self.ways <= len(self.of):
-            raise QueryError(
-                f"Expected ways from 1 to {len(self.of)}, the number of columns, got {self.ways}."
-            )
+            limit = f"{len(self.of)}, the number of columns"
+            raise QueryError(f"Expected ways from 1 to {limit}, got {self.ways}.")
         if (tables := math.comb(len(self.of), self.ways)) > MAX_TABLES:
             raise QueryError(f"Expected at most {MAX_TABLES} tables, got {tables:.3g}.")
 
@@ -231,9 +223,8 @@ class MarginalsQuery(ColumnsQuery):
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return the counts in every table."""
-        return tuple(
-            build_cell_counts(cells, weight) for cells in self._build_tables(schema).values()
-        )
+        tables = self._build_tables(schema).values()
+        return tuple(build_cell_counts(cells, weight) for cells in tables)
 
     def build_table(
         self, values: Numbers, half: Numbers, noise: CellNoise, facts: QueryFacts
@@ -251,12 +242,9 @@ class MarginalsQuery(ColumnsQuery):
             for name in map(get_answer_key, self.of):
                 keys[name] += own[name].tolist() if name in own else [None] * cells.count
         ends = np.cumsum([cells.count for cells in tables.values()])
-        counts = np.concatenate(
-            [
-                project_onto_simplex(part, total=max(part.sum(), 0.0))
-                for part in np.split(values, ends[:-1])
-            ]
-        )
+        parts = np.split(values, ends[:-1])
+        projected = [project_onto_simplex(part, total=max(part.sum(), 0.0)) for part in parts]
+        counts = np.concatenate(projected)
         half = noise.add_sampling_error(half, self.compute_sampling_errors(values, facts))
         return {
             **keys,

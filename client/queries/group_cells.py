@@ -114,7 +114,6 @@ def round_sums(codes: Codes, values: NDArray[np.float64], cells: int, bits: int)
     below += (1 << bits) >> 1
     carried = bits - _LOW_BITS
     if carried < 0:
-        found: Integers = (above << -carried) + (below >> bits)
-        return found
+        return np.asarray((above << -carried) + (below >> bits))
     found = (above + (below >> _LOW_BITS)) >> carried
     return found

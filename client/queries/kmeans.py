@@ -28,7 +28,7 @@ from parley.client.queries.base import (
     get_answer_key,
     get_range,
 )
-from parley.client.queries.group_cells import Axis, CellGrid, Summand
+from parley.client.queries.group_cells import Axis, CellGrid, Codes, Summand
 from parley.client.queries.moments import UNIT_BALANCE, check_balance, compute_unit_weights
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.marginals import project_onto_simplex
@@ -47,9 +47,8 @@ def check_points(schema: Schema, columns: Sequence[str], clusters: int, max_colu
         QueryError: they are not.
     """
     if not 1 <= len(columns) <= max_columns or len(set(columns)) < len(columns):
-        raise QueryError(
-            f"Expected 1 to {max_columns} distinct columns, got {', '.join(columns) or 'none'}."
-        )
+        got = ", ".join(columns) or "none"
+        raise QueryError(f"Expected 1 to {max_columns} distinct columns, got {got}.")
     for name in columns:
         get_range(schema, name)
     if not 1 <= clusters <= MAX_CLUSTERS:
@@ -59,20 +58,25 @@ def check_points(schema: Schema, columns: Sequence[str], clusters: int, max_colu
 def scale_points(block: RawPartyBlock, columns: Sequence[str]) -> NDArray[np.float64]:
     """Return `[N, D]` the points of the block's records."""
     ranges = [get_range(block.schema, name) for name in columns]
-    parts = [
-        (2 * block.columns[name] - known.low - known.high) / (known.high - known.low)
-        for name, known in zip(columns, ranges, strict=True)
-    ]
+    own = [(block.columns[name], known) for name, known in zip(columns, ranges, strict=True)]
+    parts = [(2 * cells - r.low - r.high) / (r.high - r.low) for cells, r in own]
     return np.clip(np.stack(parts, axis=1), -1, 1)
 
 
-def compute_squared_distances(
-    points: NDArray[np.float64], centres: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _unscale_points(schema: Schema, columns: Sequence[str], points: Numbers) -> Table:
+    """Return the coordinates of `[k, columns]` scaled points in the columns' units."""
+    found: Table = {}
+    for axis, name in enumerate(columns):
+        known = get_range(schema, name)
+        middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
+        found[get_answer_key(name)] = middle + width * points[:, axis]
+    return found
+
+
+def compute_squared_distances(points: Numbers, centres: Numbers) -> Numbers:
     """Return `[n, k]` squared distances, |p|² − 2p·c + |c|², for public points."""
     lengths = np.square(points).sum(axis=1)[:, None] + np.square(centres).sum(axis=1)
-    squares: NDArray[np.float64] = np.maximum(lengths - 2 * points @ centres.T, 0)
-    return squares
+    return np.asarray(np.maximum(lengths - 2 * points @ centres.T, 0))
 
 
 def assign_clusters(points: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
@@ -89,24 +93,6 @@ def assign_clusters(points: NDArray[np.float64], centres: NDArray[np.float64]) -
             squares += np.square(along[:, None] - centres[:, axis])
         labels[begin : begin + _PIECE] = squares.argmin(axis=1)
     return labels
-
-
-def build_centre_table(
-    schema: Schema,
-    columns: Sequence[str],
-    centres: NDArray[np.float64],
-    counts: NDArray[np.float64],
-    half: NDArray[np.float64],
-) -> Table:
-    """Return clusters by falling size: each column's value at `centres` `[k, D]`, and records."""
-    order = np.argsort(-counts, kind="stable")
-    found: Table = {"cluster": (np.arange(len(counts)) + 1).tolist()}
-    for axis, name in enumerate(columns):
-        known = get_range(schema, name)
-        middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
-        found[get_answer_key(name)] = middle + width * centres[order, axis]
-    value, reach = counts[order], half[order]
-    return {**found, "value": value, "low": value - reach, "high": value + reach}
 
 
 _MAX_COLUMNS = 3
@@ -135,10 +121,8 @@ class KMeansGrid(ColumnsQuery):
         super().check(schema, neighbouring)
         check_points(schema, self.of, self.clusters, _MAX_COLUMNS)
         if self.clusters > self.count_cells(schema):
-            raise QueryError(
-                f"Expected at most {self.count_cells(schema)} clusters, the cells, got "
-                f"{self.clusters}."
-            )
+            expected = f"Expected at most {self.count_cells(schema)} clusters, the cells"
+            raise QueryError(f"{expected}, got {self.clusters}.")
 
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
@@ -171,12 +155,14 @@ class KMeansGrid(ColumnsQuery):
         np.add.at(sums, labels, weights)
         cells = np.bincount(labels, minlength=self.clusters)
         half = noise.compute_half_width() / weight * np.sqrt(cells)
-        return build_centre_table(facts.schema, self.of, centres, sums, half)
+        order = np.argsort(-sums, kind="stable")
+        found: Table = {"cluster": list(range(1, self.clusters + 1))}
+        found |= _unscale_points(facts.schema, self.of, centres[order])
+        value, reach = sums[order], half[order]
+        return {**found, "value": value, "low": value - reach, "high": value + reach}
 
 
-def fit_weighted_kmeans(
-    points: Numbers, weights: Numbers, clusters: int
-) -> tuple[Numbers, NDArray[np.intp]]:
+def fit_weighted_kmeans(points: Numbers, weights: Numbers, clusters: int) -> tuple[Numbers, Codes]:
     """Return `[k, D]` centres and `[n]` labels of weighted points: the best of several starts.
 
     If no point has weight, all points count the same.
@@ -243,10 +229,8 @@ class KMeansStep(ColumnsQuery):
         check_balance(self.balance)
         size = len(self.centres)
         if not self.of or not size or size % len(self.of) or size > MAX_COORDINATES:
-            raise QueryError(
-                f"Expected 1 to {MAX_COORDINATES} coordinates of centres in {len(self.of)} "
-                f"columns, got {size}."
-            )
+            expected = f"1 to {MAX_COORDINATES} coordinates of centres in {len(self.of)} columns"
+            raise QueryError(f"Expected {expected}, got {size}.")
         if not all(-1 <= each <= 1 for each in self.centres):
             raise QueryError("Expected coordinates in [-1, 1], got one outside.")
 
@@ -269,18 +253,15 @@ class KMeansStep(ColumnsQuery):
         centres = self._get_centres()
 
         def along(name: str) -> Summand:
-            return Summand(
-                low=-s, high=s, compute=lambda block: s * scale_points(block, (name,))[:, 0]
-            )
+            return Summand(low=-s, high=s, compute=lambda b: s * scale_points(b, (name,))[:, 0])
 
-        labels = Axis(
-            size=self.clusters,
-            codes=lambda block: assign_clusters(scale_points(block, self.of), centres),
-        )
+        def codes(block: RawPartyBlock) -> NDArray[np.intp]:
+            return assign_clusters(scale_points(block, self.of), centres)
+
+        labels = Axis(size=self.clusters, codes=codes)
         sums = tuple(map(along, self.of))
-        return (
-            CellSums(cells=CellGrid(axes=(labels,)), summands=(Summand.from_constant(a), *sums)),
-        )
+        summands = (Summand.from_constant(a), *sums)
+        return (CellSums(cells=CellGrid(axes=(labels,)), summands=summands),)
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """Return the new centres in the given order. An empty cluster keeps its centre."""
@@ -289,10 +270,6 @@ class KMeansStep(ColumnsQuery):
         centres = self._get_centres()
         held = counts >= 1
         centres[held] = np.clip(sums[held] / counts[held, None], -1, 1)
-        found: Table = {"cluster": list(range(1, k + 1))}
-        for axis, name in enumerate(self.of):
-            known = get_range(facts.schema, name)
-            middle, width = (known.low + known.high) / 2, (known.high - known.low) / 2
-            found[get_answer_key(name)] = middle + width * centres[:, axis]
+        found = {"cluster": list(range(1, k + 1))} | _unscale_points(facts.schema, self.of, centres)
         half = noise.compute_half_width() / a
         return {**found, "value": counts, "low": counts - half, "high": counts + half}

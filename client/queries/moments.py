@@ -43,6 +43,7 @@ from parley.privacy.estimation.sampling_error import (
 )
 from parley.privacy.sensitivity.bounded_sets import Set
 
+Polynomial = Callable[[Numbers], Numbers]
 UNIT_BALANCE = 4096
 """Value of `balance` for w = 1."""
 
@@ -61,7 +62,7 @@ class Moments(ColumnQuery):
     integral: ClassVar[bool] = False
     sampling: ClassVar[bool] = True
     derived_fields: ClassVar[frozenset[str]] = frozenset({"balance", "counted"})
-    polynomials: ClassVar[tuple[Callable[[Numbers], Numbers], ...]]
+    polynomials: ClassVar[tuple[Polynomial, ...]]
     spread: ClassVar[tuple[float, float]]
 
     balance: int = UNIT_BALANCE
@@ -88,9 +89,7 @@ class Moments(ColumnQuery):
         counts = (Summand.from_constant(a),) if self.counted else ()
         return (CellSums(cells=build_group_cells(schema, self.by), summands=(*counts, *sums)),)
 
-    def _build_sum(
-        self, schema: Schema, polynomial: Callable[[Numbers], Numbers], s: int
-    ) -> Summand:
+    def _build_sum(self, schema: Schema, polynomial: Polynomial, s: int) -> Summand:
         centre, half = self.get_centre_and_half_width(schema)
 
         def of(block: RawPartyBlock) -> Numbers:
@@ -135,9 +134,8 @@ class Moments(ColumnQuery):
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """Return half-width^k/N·deviation·√(…), of all records: group sizes are unknown."""
         a, s = compute_unit_weights(weight, self.balance)
-        each = (
-            noise.deviation / (facts.records or 1) * build_group_cells(facts.schema, self.by).count
-        )
+        groups = build_group_cells(facts.schema, self.by).count
+        each = noise.deviation / (facts.records or 1) * groups
         of_sum, of_count = self.spread
         error = math.hypot(of_sum / s, of_count / a if self.counted else 0.0)
         width: float = self.get_centre_and_half_width(facts.schema)[1] ** len(self.polynomials)
@@ -285,14 +283,10 @@ class Variance(Moments):
             value + side * noise.add_sampling_error(np.maximum(side * (end - value), 0), sampled)
             for side, end in zip((-1.0, 1.0), ends, strict=True)
         )
-        found = {"value": value, "low": low, "high": high}
-        return {
-            **groups.build_key_columns(),
-            **{
-                name: np.where(usable, width**2 * np.clip(part, 0, 1), math.nan)
-                for name, part in found.items()
-            },
-        }
+        found = groups.build_key_columns()
+        for name, part in (("value", value), ("low", low), ("high", high)):
+            found[name] = np.where(usable, width**2 * np.clip(part, 0, 1), math.nan)
+        return found
 
     def derive_tables(
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
@@ -325,26 +319,17 @@ class Variance(Moments):
             sum_noise=noise.deviation / s,
         )
         each = [found for found in every if not math.isnan(found.p)]  # enough records for this ε
-        names = [
-            " · ".join(map(str, key))
-            for key in zip(*groups.build_key_columns().values(), strict=True)
-        ]
+        keys = zip(*groups.build_key_columns().values(), strict=True)
+        names = [" · ".join(map(str, key)) for key in keys]
         _, width = self.get_centre_and_half_width(facts.schema)
-        columns = ("difference", "low", "high")
-        apart = {
-            name: to_four_digits([width * getattr(found, name) for found in each])
-            for name in columns
+        table: Table = {
+            "group": [names[found.first] for found in each],
+            "less that of": [names[found.second] for found in each],
         }
-        return {
-            f"mean {self.column} of two groups": {
-                "group": [names[found.first] for found in each],
-                "less that of": [names[found.second] for found in each],
-                "difference": apart["difference"],
-                "from": apart["low"],
-                "to": apart["high"],
-                "p": to_four_digits([found.p for found in each]),
-            }
-        }
+        for name, shown in (("difference", "difference"), ("low", "from"), ("high", "to")):
+            table[shown] = to_four_digits([width * getattr(found, name) for found in each])
+        table["p"] = to_four_digits([found.p for found in each])
+        return {f"mean {self.column} of two groups": table}
 
 
 def _find_interval_end(half: Callable[[Numbers], Numbers], middle: Numbers, side: float) -> Numbers:

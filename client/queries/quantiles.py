@@ -106,19 +106,15 @@ class Quantiles(ColumnQuery, SelectionQuery):
         return self if power is None else replace(self, branching=_choose_branching(cells, power))
 
     def _build_tree(self, schema: Schema) -> CountTree:
-        return CountTree(
-            cells=_get_grid(schema, self.column, self.step)[1], branching=self.branching
-        )
+        _, cells = _get_grid(schema, self.column, self.step)
+        return CountTree(cells=cells, branching=self.branching)
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return the leaves, of one tree per group."""
         size = self._build_tree(schema).cells
         grid = Axis(size=size, codes=self._compute_codes, name=(self.column, self.step))
-        return (
-            build_cell_counts(
-                CellGrid(axes=(*build_group_cells(schema, self.by).axes, grid)), weight
-            ),
-        )
+        groups = build_group_cells(schema, self.by).axes
+        return (build_cell_counts(CellGrid(axes=(*groups, grid)), weight),)
 
     def _compute_codes(self, block: RawPartyBlock) -> NDArray[np.intp]:
         """Return `[N]` the nearest value of the grid, for each record."""
@@ -171,10 +167,9 @@ class Quantiles(ColumnQuery, SelectionQuery):
         records = max(below[-1] if total is None else float(total), 0.0)
         shares = np.array(self.quantiles)
         wanted = records * shares
-        reach = half * np.array(
-            [_compute_rank_deviation(tree, below, q, records, total) for q in self.quantiles]
-        )
-        reach = noise.add_sampling_error(reach, estimate_rank_deviation(records, shares))
+        spread = [_compute_rank_deviation(tree, below, q, records, total) for q in self.quantiles]
+        sampling = estimate_rank_deviation(records, shares)
+        reach = noise.add_sampling_error(half * np.array(spread), sampling)
         # A share is reached at the first position that is not below it.
         places = (np.searchsorted(below, wanted + off) for off in (0.0, -reach, reach))
         middle, low, high = (np.clip(place, 0, tree.cells - 1) for place in places)
@@ -183,11 +178,8 @@ class Quantiles(ColumnQuery, SelectionQuery):
     def compute_expected_error(self, weight: int, noise: CellNoise, facts: QueryFacts) -> float:
         """Return the expected error in ranks: by how many records the position is off."""
         public = facts.records is not None and not self.selects and not self.by
-        return (
-            noise.deviation
-            / weight
-            * _compute_expected_error(self._build_tree(facts.schema), public=public)
-        )
+        error = _compute_expected_error(self._build_tree(facts.schema), public=public)
+        return noise.deviation / weight * error
 
     def check_choice(self, schema: Schema) -> None:
         """Require one quantile, of all groups together, with few digits.
@@ -251,10 +243,8 @@ def _compute_rank_deviation(
 def _compute_expected_error(tree: CountTree, *, public: bool) -> float:
     """Return √Var of F(k) − q·N̂ for nodes of unit variance and even counts, over all ranks q."""
     even, shares = np.arange(1, tree.cells + 1) / tree.cells, _RANKS
-    off = [
-        _compute_rank_deviation(tree, even, float(share), 1.0, 1 if public else None)
-        for share in shares
-    ]
+    total = 1 if public else None
+    off = [_compute_rank_deviation(tree, even, float(q), 1.0, total) for q in shares]
     return math.hypot(*off) / math.sqrt(len(off))
 
 

@@ -46,14 +46,11 @@ class QueryBatch:
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.queries) <= MAX_QUERIES:
-            raise QueryError(
-                f"Expected 1 to {MAX_QUERIES} queries in a batch, got {len(self.queries)}."
-            )
+            got = len(self.queries)
+            raise QueryError(f"Expected 1 to {MAX_QUERIES} queries in a batch, got {got}.")
         if len(self.weights) != len(self.queries):
-            raise QueryError(
-                f"Expected a weight for each of {len(self.queries)} queries, got "
-                f"{len(self.weights)}."
-            )
+            expected = f"Expected a weight for each of {len(self.queries)} queries"
+            raise QueryError(f"{expected}, got {len(self.weights)}.")
         if not all(1 <= weight <= MAX_WEIGHT for weight in self.weights):
             raise QueryError(f"Expected weights from 1 to 2^40, got {self.weights}.")
         if self.reporting_query is not None and (len(self.queries) > 1 or self.weights != (1,)):
@@ -94,19 +91,15 @@ class QueryBatch:
 
     def compute_party_vectors(self, block: RawPartyBlock) -> Iterator[Integers]:
         """Yield `[d]` for each party in turn."""
-        parts = [
-            query.compute_party_vectors(block, weight)
-            for query, weight in zip(self.queries, self.weights, strict=True)
-        ]
+        both = zip(self.queries, self.weights, strict=True)
+        parts = [query.compute_party_vectors(block, weight) for query, weight in both]
         for pieces in zip(*parts, strict=True):
             yield pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return plain values for transport: every query with its weight."""
-        return [
-            {**query.to_json(), "weight": weight}
-            for query, weight in zip(self.queries, self.weights, strict=True)
-        ]
+        both = zip(self.queries, self.weights, strict=True)
+        return [{**query.to_json(), "weight": weight} for query, weight in both]
 
 
 def check_cells(queries: Sequence[Query], schema: Schema) -> None:
@@ -123,15 +116,13 @@ def decode_batch(value: Any) -> QueryBatch:
         DecodingError: the values are malformed.
     """
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_QUERIES:
-        raise DecodingError(
-            f"Expected a list of 1 to {MAX_QUERIES} queries, got {format_received(value)}."
-        )
+        got = format_received(value)
+        raise DecodingError(f"Expected a list of 1 to {MAX_QUERIES} queries, got {got}.")
     queries, weights = [], []
     for each in value:
         if not isinstance(each, Mapping) or "weight" not in each:
-            raise DecodingError(
-                f"Expected a query with its weight, got {format_received(each)} without one."
-            )
+            got = format_received(each)
+            raise DecodingError(f"Expected a query with its weight, got {got} without one.")
         weights.append(decode_value(int, each["weight"], "weight"))
         queries.append(decode_query({key: part for key, part in each.items() if key != "weight"}))
     with translate_errors(QueryError, DecodingError):
@@ -164,14 +155,11 @@ class Counting:
 
     def __post_init__(self) -> None:
         if not 1 <= self.most <= MAX_RECORDS or (self.unit is Unit.RECORD and self.most > 1):
-            raise QueryError(
-                f"Expected 1 to 2^31 records of a {self.unit}, and 1 of a record, got {self.most}."
-            )
+            expected = f"Expected 1 to 2^31 records of a {self.unit}, and 1 of a record"
+            raise QueryError(f"{expected}, got {self.most}.")
         if (self.unit is Unit.PARTY) != (self.clip != ""):
-            raise QueryError(
-                f"Expected clipping in l1 or l2 with unit party, and with no other, got "
-                f"{self.clip!r} with unit {self.unit}."
-            )
+            expected = "Expected clipping in l1 or l2 with unit party, and with no other"
+            raise QueryError(f"{expected}, got {self.clip!r} with unit {self.unit}.")
         if not 0 <= self.parties <= _MAX_PARTIES:
             raise QueryError(f"Expected up to 2^20 parties, got {self.parties}.")
 
@@ -192,10 +180,9 @@ class Counting:
         """
         cells = batch.count_cells(schema) * max(self.parties, 1)
         if cells > MAX_CELLS:
-            raise QueryError(
-                f"Expected at most {MAX_CELLS:,} cells in a sum, got {cells:,} of {self.parties} "
-                "parties together. Request fewer cells, or the same cells for all parties."
-            )
+            got = f"{cells:,} of {self.parties} parties together"
+            remedy = "Request fewer cells, or the same cells for all parties."
+            raise QueryError(f"Expected at most {MAX_CELLS:,} cells in a sum, got {got}. {remedy}")
         return cells
 
     @property
@@ -208,9 +195,7 @@ class Counting:
         if self.unit is not Unit.PARTY:
             return Set.product(*batch.build_record_sets(schema))
         every = zip(batch.queries, self._compute_clip_bounds(batch, schema), strict=True)
-        return Set.product(
-            *(self._build_clipped_set(query, schema, bound) for query, bound in every)
-        )
+        return Set.product(*(self._build_clipped_set(q, schema, bound) for q, bound in every))
 
     def _build_clipped_set(self, query: Query, schema: Schema, bound: int) -> Set:
         """Return the set of a party's vectors of one query."""
@@ -226,13 +211,10 @@ class Counting:
         """Return how far a neighbour moves the integer sum. Raises QueryError."""
         alone = max(each.largest for each in batch.build_record_sets(schema))
         if self.is_size_private(neighbouring) and alone > MAX_PRIVATE_ENTRY:
-            raise QueryError(
-                "Expected entries of at most 2^31 if a party's size is private, got "
-                f"{alone}. Choose more equal shares of the budget."
-            )
-        moved = compute_sensitivity(
-            self.build_unit_set(batch, schema), neighbouring, records=self.records
-        )
+            expected = "Expected entries of at most 2^31 if a party's size is private"
+            raise QueryError(f"{expected}, got {alone}. Choose more equal shares of the budget.")
+        unit_set = self.build_unit_set(batch, schema)
+        moved = compute_sensitivity(unit_set, neighbouring, records=self.records)
         return moved.limit_to_dimension(self.count_cells(batch, schema))
 
     def _compute_clip_bounds(self, batch: QueryBatch, schema: Schema) -> list[int]:
@@ -255,9 +237,8 @@ class Counting:
             given = vector
             if bounds:
                 own = zip(batch.queries, bounds, slices, strict=True)
-                given = np.concatenate(
-                    [self._bound_vector(vector[at], q, most) for q, most, at in own]
-                )
+                clipped = [self._bound_vector(vector[at], q, most) for q, most, at in own]
+                given = np.concatenate(clipped)
             if self.parties:
                 if not 0 <= place < self.parties:
                     raise ValueError(f"Expected a party below {self.parties}, got {place}.")
@@ -305,7 +286,6 @@ def decode_counting(value: Any) -> Counting:
         DecodingError: the values are malformed.
     """
     if not isinstance(value, dict):
-        raise DecodingError(
-            f"Expected how records count as an object, got {format_received(value)}."
-        )
+        got = format_received(value)
+        raise DecodingError(f"Expected how records count as an object, got {got}.")
     return decode_dataclass(Counting, value)

@@ -22,14 +22,12 @@ def decode_query(value: Any) -> Query:
         DecodingError: a key is missing or unknown, or a value does not fit.
     """
     if not isinstance(value, Mapping) or not isinstance(value.get("query"), str):
-        raise DecodingError(
-            f"Expected a query by its name, got {format_received(value)} without one."
-        )
+        got = format_received(value)
+        raise DecodingError(f"Expected a query by its name, got {got} without one.")
     kind = QUERIES.get(value["query"])
     if kind is None:
-        raise DecodingError(
-            f"Expected a query of {', '.join(QUERIES)}, got {format_received(value['query'])}."
-        )
+        got = format_received(value["query"])
+        raise DecodingError(f"Expected a query of {', '.join(QUERIES)}, got {got}.")
     if "where" not in value:
         raise DecodingError("Expected where, or null, in a query, got neither.")
     where = None if value["where"] is None else decode_where(value["where"])

@@ -57,10 +57,9 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
         if self.local:
             check_positive("epsilon of a report", self.local)
         if self.by or self.where is not None:
-            raise QueryError(
-                "Expected randomised response of all records, without groups, got a condition or "
-                "groups: which records answer would reveal what these read."
-            )
+            expected = "Expected randomised response of all records, without groups"
+            why = "which records answer would reveal what these read"
+            raise QueryError(f"{expected}, got a condition or groups: {why}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """Run the checks of `Query.check`."""
@@ -68,10 +67,9 @@ class ResponseQuery(ColumnQuery, NonAdditiveQuery):
         if len(get_categories(schema, self.column)) < 2:
             raise QueryError(f"Expected two answers or more in {self.column!r}, got one.")
         if neighbouring is not Neighbouring.REPLACE_ONE:
-            raise QueryError(
-                f"Expected replace-one with randomised response, got {neighbouring}: "
-                "every record answers, which reveals their number."
-            )
+            expected = "Expected replace-one with randomised response"
+            why = "every record answers, which reveals their number"
+            raise QueryError(f"{expected}, got {neighbouring}: {why}.")
 
     def randomise_block(
         self, block: RawPartyBlock, fresh: Callable[[int], NoiseStream]

@@ -46,9 +46,8 @@ from parley.privacy.sensitivity.bounded_sets import Set
 class SelectionQuery(NonAdditiveQuery):
     """The part of a query that scores candidates and builds the answer from the winner."""
 
-    @abstractmethod
     def check_choice(self, schema: Schema) -> None:
-        """Raise QueryError if several winners would be shown."""
+        """Raise QueryError if several winners would be shown. Here there is one."""
 
     @abstractmethod
     def count_candidates(self, schema: Schema) -> int:
@@ -93,10 +92,8 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= len(set(self.of)) == len(self.of) <= _MAX_CANDIDATES:
-            raise QueryError(
-                f"Expected 2 to {_MAX_CANDIDATES} distinct candidates, columns of scores, got "
-                f"{', '.join(self.of[:8]) or 'none'}."
-            )
+            expected = f"Expected 2 to {_MAX_CANDIDATES} distinct candidates, columns of scores"
+            raise QueryError(f"{expected}, got {', '.join(self.of[:8]) or 'none'}.")
 
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """Run the checks of `Query.check`."""
@@ -104,9 +101,8 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
         for name in self.of:
             known = get_range(schema, name)
             if not 0 <= known.low < known.high <= 1:
-                raise QueryError(
-                    f"Expected scores in [0, 1], got {name!r} in [{known.low:g}, {known.high:g}]."
-                )
+                got = f"{name!r} in [{known.low:g}, {known.high:g}]"
+                raise QueryError(f"Expected scores in [0, 1], got {got}.")
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return k sums."""
@@ -130,9 +126,6 @@ class ChooseBest(ColumnsQuery, SelectionQuery):
             "low": value - half,
             "high": value + half,
         }
-
-    def check_choice(self, schema: Schema) -> None:
-        """Accept every schema: there is one winner."""
 
     def count_candidates(self, schema: Schema) -> int:
         """Return k."""
@@ -194,8 +187,7 @@ class ColumnSum(ColumnQuery):
         If N is private it is treated as Poisson: Var = E Σx² ≤ X·E Σ|x|.
         """
         if facts.records is None:
-            found: Numbers = np.sqrt(self.get_answer_unit(facts.schema) * np.abs(values))
-            return found
+            return np.asarray(np.sqrt(self.get_answer_unit(facts.schema) * np.abs(values)))
         known = get_range(facts.schema, self.column)
         low, high = known.low, known.high
         if self.selects or self.by:
@@ -220,9 +212,8 @@ class Balance(ColumnQuery):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 < self.share < 1 or self.fraction.denominator > MAX_DENOMINATOR:
-            raise QueryError(
-                f"Expected a share between 0 and 1 of at most six digits, got {self.share!r}."
-            )
+            expected = "Expected a share between 0 and 1 of at most six digits"
+            raise QueryError(f"{expected}, got {self.share!r}.")
 
     @property
     def fraction(self) -> Fraction:

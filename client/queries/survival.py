@@ -76,9 +76,8 @@ class Survival(ColumnQuery):
         if bool(self.edges) == bool(self.bins) or (self.edges and self.end):
             raise QueryError("Expected either bins (how many), with or without an end, or edges.")
         if not 1 <= (len(self.edges) - 1 if self.edges else self.bins) <= MAX_INTERVALS:
-            raise QueryError(
-                f"Expected 1 to {MAX_INTERVALS} intervals, got {self.bins or len(self.edges) - 1}."
-            )
+            got = self.bins or len(self.edges) - 1
+            raise QueryError(f"Expected 1 to {MAX_INTERVALS} intervals, got {got}.")
         if self.edges and not (self.edges[0] == 0 and all(a < b for a, b in pairwise(self.edges))):
             raise QueryError(f"Expected increasing edges from 0 on, got {list(self.edges)}.")
         if self.column == self.event or self.event in self.by:
@@ -94,20 +93,16 @@ class Survival(ColumnQuery):
         super().check(schema, neighbouring)
         known = get_range(schema, self.column)
         if known.low < 0:
-            raise QueryError(
-                f"Expected a time from 0 on, got {self.column!r} in [{known.low:g}, "
-                f"{known.high:g}]. Set a range from 0 in the schema."
-            )
+            expected = "Expected a time from 0 on"
+            got = f"{self.column!r} in [{known.low:g}, {known.high:g}]"
+            raise QueryError(f"{expected}, got {got}. Set a range from 0 in the schema.")
         if getattr(schema.columns[self.column], "outside", "") != "refuse":
-            raise QueryError(
-                f'Expected outside = "refuse" of {self.column!r} in the schema, got "clamp": an '
-                "event beyond the range would be one at its end, and a negative time one at 0."
-            )
+            expected = f'Expected outside = "refuse" of {self.column!r} in the schema'
+            why = "an event beyond the range would be one at its end, and a negative time one at 0"
+            raise QueryError(f'{expected}, got "clamp": {why}.')
         if not 0 <= self.end <= known.high or (self.edges and self.edges[-1] > known.high):
-            raise QueryError(
-                f"Expected an end within (0, {known.high:g}], the range of {self.column!r}, got "
-                f"{self.edges[-1] if self.edges else self.end:g}."
-            )
+            expected = f"Expected an end within (0, {known.high:g}], the range of {self.column!r}"
+            raise QueryError(f"{expected}, got {self.edges[-1] if self.edges else self.end:g}.")
         if (groups := build_group_cells(schema, self.by).count) > MAX_GROUPS:
             raise QueryError(f"Expected at most {MAX_GROUPS} groups, got {groups}.")
         check_event(schema, self.event, self.occurred)
@@ -140,11 +135,8 @@ class Survival(ColumnQuery):
         self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts
     ) -> LifeTable:
         groups = build_group_cells(facts.schema, self.by).count
-        return LifeTable(
-            noisy.reshape(groups, -1) / weight,
-            deviation=noise.deviation / weight,
-            total=None if self.selects else facts.records,
-        )
+        cells, total = noisy.reshape(groups, -1) / weight, None if self.selects else facts.records
+        return LifeTable(cells, deviation=noise.deviation / weight, total=total)
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """Return the curve at each interval's end, with events and numbers at risk."""
@@ -161,9 +153,8 @@ class Survival(ColumnQuery):
     def _build_row_keys(self, schema: Schema) -> Table:
         """Return a row for every group and interval."""
         edges, groups = self.list_interval_ends(schema), build_group_cells(schema, self.by)
-        keys: Table = {
-            n: np.repeat(k, len(edges) - 1) for n, k in groups.build_key_columns().items()
-        }
+        group_keys, times = groups.build_key_columns(), len(edges) - 1
+        keys: Table = {name: np.repeat(key, times) for name, key in group_keys.items()}
         own = {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
         return keys | {name: np.tile(part, groups.count) for name, part in own.items()}
 
@@ -178,15 +169,11 @@ class Survival(ColumnQuery):
         found: dict[str, Table] = {}
         if self.by:
             test = table.run_log_rank_test()
-            found["log-rank test"] = {
-                "chi-squared": [test.chi_squared],
-                "degrees of freedom": [test.degrees],
-                "p": [test.p],
-            }
+            numbers = {"chi-squared": test.chi_squared, "degrees of freedom": test.degrees}
+            found["log-rank test"] = {name: [n] for name, n in {**numbers, "p": test.p}.items()}
         shaped = {name: np.reshape(part, (-1, table.intervals)) for name, part in curve.items()}
-        found["median survival"] = groups | {
-            n: _find_medians(part, edges) for n, part in shaped.items()
-        }
+        medians = {name: _find_medians(part, edges) for name, part in shaped.items()}
+        found["median survival"] = groups | medians
         found["precision of the curve"] = groups | _build_precision_table(table, weight, noise)
         hazards = _build_curve_columns(table.hazard, weight, noise, upper_limit=np.inf)
         found["cumulative hazard"] = {**self._build_row_keys(facts.schema), **hazards}
@@ -196,13 +183,8 @@ class Survival(ColumnQuery):
         """Return the expected error of a curve that falls to a half, for an average group size."""
         intervals = len(self.list_interval_ends(facts.schema)) - 1
         groups = build_group_cells(facts.schema, self.by).count
-        return (
-            noise.deviation
-            / weight
-            * compute_usual_noise(intervals)
-            * groups
-            / (facts.records or 1)
-        )
+        usual = noise.deviation / weight * compute_usual_noise(intervals)
+        return usual * groups / (facts.records or 1)
 
 
 def check_event(schema: Schema, event: str, occurred: str) -> None:
@@ -216,18 +198,15 @@ def check_event(schema: Schema, event: str, occurred: str) -> None:
                 f"{f' with {occurred!r}' if occurred else ''}."
             )
     elif occurred not in (texts := get_categories(schema, event)):
-        raise QueryError(
-            "Expected occurred to name the event, one of "
-            f"{', '.join(map(repr, texts))} of {event!r}, got {occurred!r}."
-        )
+        expected = f"occurred to name the event, one of {', '.join(map(repr, texts))} of {event!r}"
+        raise QueryError(f"Expected {expected}, got {occurred!r}.")
 
 
 def find_events(block: RawPartyBlock, event: str, occurred: str) -> NDArray[np.bool_]:
     """Return `[N]` whether the event happened: the category `occurred`, or a number from ½ on."""
     known, values = get_field(block.schema, event), block.columns[event]
     if isinstance(known, CategoryField):
-        found: NDArray[np.bool_] = values == known.texts.index(occurred)
-        return found
+        return np.asarray(values == known.texts.index(occurred))
     return np.asarray(values >= 0.5)
 
 
@@ -236,9 +215,8 @@ def _build_curve_columns(
 ) -> Table:
     """Return `[G·K]` value, low and high of a curve that falls from 1, or rises from 0."""
     shape = fit_decreasing if upper_limit <= 1 else lambda values: -fit_decreasing(-values)
-    half = noise.add_sampling_error(
-        noise.compute_half_width() / weight * curve.noise, curve.sampling
-    )
+    noise_half = noise.compute_half_width() / weight * curve.noise
+    half = noise.add_sampling_error(noise_half, curve.sampling)
     value = np.clip(shape(curve.value), 0, upper_limit)
     low, high = (np.clip(curve.value + side * half, 0, upper_limit) for side in (-1, 1))
     ends = {"value": value, "low": np.fmin(low, value), "high": np.fmax(high, value)}
@@ -252,8 +230,7 @@ def _find_medians(curves: Numbers, edges: Numbers) -> Numbers:
     """
     below = curves <= 0.5
     never = np.where(np.isnan(curves).any(axis=1), np.nan, np.inf)
-    found: Numbers = np.where(below.any(axis=1), edges[1:][below.argmax(axis=1)], never)
-    return found
+    return np.asarray(np.where(below.any(axis=1), edges[1:][below.argmax(axis=1)], never))
 
 
 def _build_precision_table(table: LifeTable, weight: int, noise: CellNoise) -> Table:

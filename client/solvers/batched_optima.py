@@ -36,38 +36,25 @@ TOLERANCE_MARGIN = 0.25
 
 
 def solve_problems(
-    model: LinearModel,
-    rows: Array,
-    labels: NDArray[Any],
-    weights: Array,
-    *,
-    lambda_: float,
-    gradient_tolerance: NDArray[np.float64],
-    tilt: Array | None = None,
+    system: ConjugateGradients, tolerance: NDArray[np.float64]
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Solve c problems `[c, n, p]`: return theta `[c, d]`, certificates `[c]`, steps `[c]`."""
-    labels = convert_labels(model, labels)
+    model, rows = system.model, system.rows
     method = _choose_method(model, rows.shape[1])
-    if tilt is not None and method is DualSystem:  # its unknown spans only the rows
+    if system.tilt is not None and method is DualSystem:  # its unknown spans only the rows
         method = PrimalSystem
-    aim = TOLERANCE_MARGIN * gradient_tolerance
+    aim = TOLERANCE_MARGIN * tolerance
     if method is DualSystem:
         gram = np.matmul(rows, rows.swapaxes(-1, -2))
-        dual = DualSystem(model=model, rows=gram, labels=labels, weights=weights, lambda_=lambda_)
+        dual = DualSystem(**{**vars(system), "rows": gram})
         unknown, steps = solve_by_newton(dual, np.zeros(rows.shape[:2]), aim, MAX_STEPS)
         theta = model.sum_gradients(unknown, rows)
     else:
         start = np.zeros((len(rows), model.dimension))
-        primal = method(
-            model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
-        )
-        theta, steps = solve_by_newton(primal, start, aim, MAX_STEPS)
-    system = ConjugateGradients(
-        model=model, rows=rows, labels=labels, weights=weights, lambda_=lambda_, tilt=tilt
-    )
+        theta, steps = solve_by_newton(method(**vars(system)), start, aim, MAX_STEPS)
     norm = compute_gradient_norms(system, theta)
     # A Gram matrix squares the condition of its rows. A few more steps repair the loss of accuracy.
-    if method is DualSystem and (weak := np.flatnonzero(~(norm <= gradient_tolerance))).size:
+    if method is DualSystem and (weak := np.flatnonzero(~(norm <= tolerance))).size:
         mended, more = solve_by_newton(system.take(weak), theta[weak], aim[weak], MAX_STEPS)
         theta[weak], norm[weak] = mended, compute_gradient_norms(system.take(weak), mended)
         steps[weak] += more
@@ -77,9 +64,7 @@ def solve_problems(
         from parley.client.solvers.constrained_ridge import solve_constrained_ridge  # noqa: PLC0415 - only for optima outside their ball
 
         own = system.take(outside)
-        theta[outside] = solve_constrained_ridge(
-            own.rows, own.labels, own.weights, lambda_, radius=radius
-        )
+        theta[outside] = solve_constrained_ridge(own, radius)
         norm[outside] = compute_gradient_norms(own, theta[outside])
     return theta, norm, steps
 

@@ -5,26 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from parley.client.models.loss_base import Array
+from parley.client.solvers.newton import NewtonSystem
 
 _MAX_BALL_STEPS = 100
 
 
-def solve_constrained_ridge(
-    rows: Array, labels: Array, weights: Array, lambda_: float, *, radius: float
-) -> Array:
-    """Return minimisers on the sphere, for problems with a free minimiser outside the ball.
+def solve_constrained_ridge(system: NewtonSystem, radius: float) -> Array:
+    """Return `[c, p]` minimisers on the sphere of radius R, up to rounding and never outside it.
 
-    Args:
-        rows: `[c, n, p]`, finite.
-        labels: `[c, n]`.
-        weights: `[c, n]` record weights w, 0 for padding.
-
-    Returns:
-        `[c, p]` of norm R, up to rounding and never above it.
+    The free minimisers of the system's c problems are outside the ball.
     """
-    root = np.sqrt(weights)
-    x, y = root[..., None] * rows, root * labels
-    if rows.shape[1] < rows.shape[2]:
+    root, lambda_ = np.sqrt(system.weights), system.lambda_
+    x, y = root[..., None] * system.rows, root * system.labels
+    if x.shape[1] < x.shape[2]:
         values, vectors = np.linalg.eigh(np.matmul(x, x.swapaxes(-1, -2)))
         target = _apply(vectors.swapaxes(-1, -2), y)
         shift = _find_shift(values, np.maximum(values, 0) * target**2, lambda_, radius)

@@ -22,6 +22,7 @@ certificate is the distance from −∇J to the ball's normal cone, in double pr
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
 from parley.client.solvers.batched_optima import check_problem, convert_labels, solve_problems
+from parley.client.solvers.newton import ConjugateGradients
 
 _CHUNK_BYTES = 2 << 20  # of rows and matrices per worker at a time
 
@@ -83,7 +85,9 @@ def solve_local_optima(
         iterations=np.zeros(block.parties, np.int64),
     )
     sizes = block.sizes
-    padded = _pad_sizes(sizes)
+    # Round up to multiples of a power of two that is at most 1/16 of them.
+    grain = 2 ** np.maximum(np.frexp(sizes)[1] - 5, 0).astype(np.int64)
+    padded = -(-sizes // grain) * grain
     order = np.argsort(padded, kind="stable")
 
     def solve(first: int, last: int) -> None:
@@ -97,33 +101,18 @@ def solve_local_optima(
         rows[~real] = 0
         weights = real / sizes[parties, None]
         labels = convert_labels(model, block.labels[source])
-        own = None if tilt is None else tilt[parties]
-        theta, norm, steps = solve_problems(
-            model,
-            rows,
-            labels,
-            weights,
-            lambda_=lambda_,
-            gradient_tolerance=targets[parties],
-            tilt=own,
-        )
+        problem: Any = {"model": model, "rows": rows, "labels": labels, "lambda_": lambda_}
+        problem["tilt"] = None if tilt is None else tilt[parties]
+        system = ConjugateGradients(weights=weights, **problem)
+        theta, norm, steps = solve_problems(system, targets[parties])
         if np.isinf(model.loss.theta_radius):
-            theta, norm = bound_gradient_norms(
-                model, rows, labels, real, theta, lambda_=lambda_, tilt=own
-            )
+            theta, norm = bound_gradient_norms(real=real, theta=theta, **problem)
         result.theta[parties], result.gradient_norm[parties] = theta, norm
         result.certified[parties], result.iterations[parties] = norm <= targets[parties], steps
 
     with np.errstate(all="ignore"):  # a party with an overflow gets no certificate
         map_chunks(solve, _split_batches(model, padded[order]))
     return result
-
-
-def _pad_sizes(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Round sizes up to multiples of a power of two that is at most 1/16 of them."""
-    grain = 2 ** np.maximum(np.frexp(sizes)[1] - 5, 0).astype(np.int64)
-    rounded: NDArray[np.int64] = -(-sizes // grain) * grain
-    return rounded
 
 
 def _split_batches(model: LinearModel, padded: NDArray[np.int64]) -> list[tuple[int, int]]:

@@ -168,9 +168,8 @@ class DualSystem(NewtonSystem):
 
     def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
         """Return −(D K + λI)⁻¹ v; multiplied by Xᵀ it is −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
-        return solve_shifted(
-            self.compute_curvatures(margins)[..., None] * self.rows, self.lambda_, -gradient
-        )
+        hessian = self.compute_curvatures(margins)[..., None] * self.rows
+        return solve_shifted(hessian, self.lambda_, -gradient)
 
     def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """Return the inner product aᵀ K s."""

@@ -50,9 +50,8 @@ _MAX_FEATURES: Final = 1 << 22
 def round_to_grid(rows: Array) -> Array:
     """Cut rows `[…, n, p]` towards zero to multiples of 2^-16; rows longer than 1 become zeros."""
     whole = np.trunc(np.multiply(rows, _ROW, dtype=np.float64))
-    whole[
-        ~(compute_squares(whole.reshape(-1, whole.shape[-1])) <= _ROW**2).reshape(whole.shape[:-1])
-    ] = 0
+    inside = compute_squares(whole.reshape(-1, whole.shape[-1])) <= _ROW**2
+    whole[~inside.reshape(whole.shape[:-1])] = 0
     whole /= _ROW
     return whole
 
@@ -106,10 +105,8 @@ def bound_gradient_norms(
     """
     loss, count = model.loss, real.sum(axis=1)
     if rows.shape[1] > _MAX_ROWS or rows.shape[2] > _MAX_FEATURES:
-        raise ValueError(
-            f"Expected at most {_MAX_ROWS} records of {_MAX_FEATURES} features, got "
-            f"{rows.shape[1:]}."
-        )
+        expected = f"Expected at most {_MAX_ROWS} records of {_MAX_FEATURES} features"
+        raise ValueError(f"{expected}, got {rows.shape[1:]}.")
     whole = rows * _ROW
     thetas, units = split_into_integers(theta, _THETA_BITS)
     theta = combine_integers(thetas, units)
@@ -131,17 +128,15 @@ def bound_gradient_norms(
     off = rounded if loss.outputs == 1 else _compute_norms(rounded)
     off = np.where(real, off, 0.0).max(axis=1) * loss.smoothness  # a mean is at most the largest
     off = off + loss.lipschitz * 2.0**-43 * (1 + loss.outputs / 2**9) + loss.smoothness * 2.0**-46
-    off = off + np.abs(slopes).reshape(len(slopes), -1).max(axis=1) * (
-        math.sqrt(loss.outputs) * 2.0**-58
-    )
+    largest = np.abs(slopes).reshape(len(slopes), -1).max(axis=1)
+    off = off + largest * (math.sqrt(loss.outputs) * 2.0**-58)
     bound = (_compute_norms(gradient) + sizes * 2.0**-48 + off) * (1 + 2.0**-40) + 1e-100
     return theta, np.where(np.isfinite(bound), bound, np.inf)
 
 
 def _compute_norms(vectors: Array) -> Array:
     """Return `[…]` L2 norms of `[…, d]`, too small by at most what the callers' 2^-40 allows."""
-    length: Array = np.sqrt(np.vecdot(vectors, vectors)) * (1 + vectors.shape[-1] * 2.0**-52)
-    return length
+    return np.asarray(np.sqrt(np.vecdot(vectors, vectors)) * (1 + vectors.shape[-1] * 2.0**-52))
 
 
 def _sum_gradients(model: LinearModel, slopes: Array, integer_rows: Array) -> Array:

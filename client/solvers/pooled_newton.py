@@ -68,9 +68,8 @@ class PooledSystem(PrimalSystem):
         def add(begin: int, end: int) -> Array:
             return self.model.sum_gradients(slopes[begin:end], self._read(slice(begin, end)))
 
-        total = (
-            np.sum(map_chunks(add, _split(len(self.pooled))), axis=0)[None] + self.lambda_ * unknown
-        )
+        sums = np.sum(map_chunks(add, _split(len(self.pooled))), axis=0)
+        total = sums[None] + self.lambda_ * unknown
         return total, np.sqrt(np.vecdot(total, total))
 
     def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:

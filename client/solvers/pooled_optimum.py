@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from parley.client.solvers.batched_optima import (
     convert_labels,
     solve_problems,
 )
-from parley.client.solvers.newton import solve_by_newton
+from parley.client.solvers.newton import ConjugateGradients, solve_by_newton
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows
@@ -61,19 +62,14 @@ def solve_pooled_optimum(
     if weights.shape != (len(features),):
         raise ValueError(f"Expected {len(features)} weights, got shape {weights.shape}.")
     with np.errstate(all="ignore"):
-        solution = _solve_in_pieces(
-            model, features, labels, weights, lambda_=lambda_, gradient_tolerance=gradient_tolerance
-        )
+        labels = convert_labels(model, labels)
+        problem: Any = {"model": model, "labels": labels[None], "weights": weights[None]}
+        problem["lambda_"] = lambda_
+        tolerance = np.array([gradient_tolerance])
+        solution = _solve_in_pieces(features, problem, tolerance)
         if solution is None:
             rows = np.ascontiguousarray(features, np.float64)[None]
-            theta, norm, steps = solve_problems(
-                model,
-                rows,
-                labels[None],
-                weights[None],
-                lambda_=lambda_,
-                gradient_tolerance=np.array([gradient_tolerance]),
-            )
+            theta, norm, steps = solve_problems(ConjugateGradients(rows=rows, **problem), tolerance)
             solution = theta, norm, steps, model.compute_margins(theta[0], rows[0])
     theta, norm, steps, margins = solution
     loss = float(np.vdot(weights, model.loss.compute_values(margins, labels)))
@@ -87,35 +83,20 @@ def solve_pooled_optimum(
 
 
 def _solve_in_pieces(
-    model: LinearModel,
-    features: FeatureRows,
-    labels: NDArray[Any],
-    weights: Array,
-    *,
-    lambda_: float,
-    gradient_tolerance: float,
+    features: FeatureRows, problem: Mapping[str, Any], tolerance: NDArray[np.float64]
 ) -> tuple[Array, Array, NDArray[np.int64], Array] | None:
     """Solve one problem of many records: return theta `[1, d]`, norm, steps and margins `[n]`.
 
     It is None if the records are few, and for problems that need all rows at once.
     """
-    if (
-        features.size < _MIN_PIECEWISE_ENTRIES
-        or model.loss.outputs > 1
-        or model.dimension > MAX_MATRIX_SIZE
-    ):
+    model: LinearModel = problem["model"]
+    fits = model.loss.outputs == 1 and model.dimension <= MAX_MATRIX_SIZE
+    if features.size < _MIN_PIECEWISE_ENTRIES or not fits:
         return None
     from parley.client.solvers.pooled_newton import PooledSystem  # noqa: PLC0415 - few jobs have so many records
 
-    system = PooledSystem(
-        model=model,
-        rows=np.empty((1, 0, model.features)),
-        labels=convert_labels(model, labels)[None],
-        weights=weights[None],
-        lambda_=lambda_,
-        pooled=features,
-    )
-    aim = np.array([TOLERANCE_MARGIN * gradient_tolerance])
+    system = PooledSystem(rows=np.empty((1, 0, model.features)), pooled=features, **problem)
+    aim = TOLERANCE_MARGIN * tolerance
     theta, steps = solve_by_newton(system, np.zeros((1, model.dimension)), aim, MAX_STEPS)
     if not np.vdot(theta, theta) <= model.loss.theta_radius**2:
         return None

@@ -26,7 +26,7 @@ from parley.client.data.schema import load_schema
 from parley.client.party import owner_decisions
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.ledger_cache import LedgerCache
-from parley.client.party.owner_approval import JobProposal
+from parley.client.party.owner_approval import JobProposal, OwnerApprovals
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.request_lock import hold_request_lock
@@ -92,13 +92,13 @@ class OwnedParty:
 
     def list_pending(self) -> tuple[JobProposal, ...]:
         """Return the pending job proposals."""
-        return owner_decisions.list_pending(
-            self.party_folder,
-            self.ledger,
-            self.policy,
-            self.deployment.identities,
+        approvals = OwnerApprovals(
+            party_folder=self.party_folder,
+            ledger=self.ledger,
+            policy=self.policy,
             clock=time.time(),
         )
+        return approvals.list_pending(self.deployment.identities)
 
     def list_requests(self) -> tuple[ApprovalRequest, ...]:
         """Return the pending requests in words."""

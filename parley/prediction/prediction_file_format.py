@@ -10,7 +10,7 @@ from parley.client.data.csv_detection import guess_encoding, guess_separator
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.schema_inference.column_profile import find_decimal_mark
-from parley.client.data.schema_inference.format_detection import validate_format
+from parley.client.data.schema_inference.format_detection import build_file_schema
 from parley.client.data.table_reading import read_tables
 
 FORMAT_KEYS = ("separator", "decimal", "encoding")
@@ -50,7 +50,7 @@ def adapt_format(
 
 
 def _build_format(entry: dict[str, object]) -> FileFormat:
-    return validate_format({key: value for key, value in entry.items() if value is not None})
+    return build_file_schema({key: value for key, value in entry.items() if value is not None}).file
 
 
 def _has_columns(schema: Schema, source: Path, columns: Sequence[str]) -> bool:

@@ -64,10 +64,9 @@ def compute_app_digest(name: str) -> str:
     if not folders and spec is not None and spec.origin:
         files = [(os.fsencode(Path(spec.origin).name), Path(spec.origin))]
     if not files:
-        raise FlowerAppError(
-            f"Expected an installed module {package!r} of the Flower app {name}, got none. Install "
-            "the app's package here (pip install), or name a file: app.py:app."
-        )
+        expected = f"Expected an installed module {package!r} of the Flower app {name}"
+        remedy = "Install the app's package here (pip install), or name a file: app.py:app."
+        raise FlowerAppError(f"{expected}, got none. {remedy}")
     whole = hashlib.sha256(b"parley/flower-app/v1")
     for relative, file in sorted(files):
         whole.update(relative + b"\0")
@@ -82,10 +81,8 @@ def load_namespace(name: str) -> Mapping[str, Any]:
     """
     place, digest = get_place(name), compute_app_digest(name)
     if not place.endswith(".py") and _imported.setdefault(place, digest) != digest:
-        raise FlowerAppError(
-            f"Expected the package of {place} as this process imported it, got another version. "
-            "Restart the process."
-        )
+        expected = f"Expected the package of {place} as this process imported it"
+        raise FlowerAppError(f"{expected}, got another version. Restart the process.")
     return _load_namespace_once(place, str(Path(place).absolute()), digest)
 
 
@@ -121,10 +118,8 @@ def call_initial(app: str, initial: str, *, seed: int) -> Any:
         with use_seed(seed):
             return found()
     except list_code_failures() as error:
-        raise FlowerAppError(
-            f"Expected the initial arrays from {place}:{found.__name__}(), got "
-            f"{describe_failure(error, place)}."
-        ) from error
+        expected = f"Expected the initial arrays from {place}:{found.__name__}()"
+        raise FlowerAppError(f"{expected}, got {describe_failure(error, place)}.") from error
 
 
 @contextmanager

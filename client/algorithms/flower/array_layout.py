@@ -62,16 +62,16 @@ class ArrayLayout:
         """Return the layout of named arrays of finite real numbers. Raises ArrayLayoutError."""
         for name, array in arrays.items():
             if str(array.dtype) not in _TYPES:
+                expected = f"Expected arrays of {', '.join(_TYPES)}"
+                why = "Noise can be added only to real numbers"
+                remedy = "Batch normalisation counts batches: use group normalisation."
                 raise ArrayLayoutError(
-                    f"Expected arrays of {', '.join(_TYPES)}, got {array.dtype} in {name!r}. "
-                    "Noise can be added only to real numbers. Batch normalisation counts "
-                    "batches: use group normalisation."
+                    f"{expected}, got {array.dtype} in {name!r}. {why}. {remedy}"
                 )
             if not (np.abs(array, dtype=np.float64) < MAX_PARAMETER).all():
                 raise ArrayLayoutError(f"Expected finite numbers in {name!r}, got others.")
-        layout = cls(
-            tuple(ArraySlot(name, str(array.dtype), array.shape) for name, array in arrays.items())
-        )
+        slots = (ArraySlot(name, str(array.dtype), array.shape) for name, array in arrays.items())
+        layout = cls(tuple(slots))
         with translate_errors(DecodingError, ArrayLayoutError):
             return cls.from_json(layout.to_json())
 
@@ -81,19 +81,16 @@ class ArrayLayout:
         if arrays.keys() != set(names):  # the reply's names are not shown: an app chooses them
             shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
             others = len(arrays.keys() - set(names))
-            raise ArrayLayoutError(
-                f"Expected the {len(names)} arrays that it was given ({shown}), got {len(arrays)}, "
-                f"{others} of another name."
-            )
+            expected = f"Expected the {len(names)} arrays that it was given ({shown})"
+            raise ArrayLayoutError(f"{expected}, got {len(arrays)}, {others} of another name.")
         flat = np.empty(self.dimension)
         begin = 0
         for slot in self.slots:
             array = arrays[slot.name]
             if array.shape != slot.shape or array.dtype.kind not in "fiu":
-                raise ArrayLayoutError(
-                    f"Expected {slot.name!r} as numbers of shape {list(slot.shape)}, got "
-                    f"{array.dtype} of shape {list(array.shape)}."
-                )
+                expected = f"Expected {slot.name!r} as numbers of shape {list(slot.shape)}"
+                got = f"{array.dtype} of shape {list(array.shape)}"
+                raise ArrayLayoutError(f"{expected}, got {got}.")
             flat[begin : begin + slot.size] = array.reshape(-1)
             begin += slot.size
         return flat
@@ -121,9 +118,8 @@ class ArrayLayout:
         if len({slot.name for slot in layout.slots}) < len(layout.slots):
             raise DecodingError("Expected arrays of different names, got two of one name.")
         if not 1 <= layout.dimension <= MAX_MODEL_SIZE:
-            raise DecodingError(
-                f"Expected a model of 1 to {MAX_MODEL_SIZE} parameters, got {layout.dimension}."
-            )
+            expected = f"Expected a model of 1 to {MAX_MODEL_SIZE} parameters"
+            raise DecodingError(f"{expected}, got {layout.dimension}.")
         return layout
 
 
@@ -141,6 +137,4 @@ def _parse_slot(value: Any) -> ArraySlot:
         is_small = has_shape and math.prod(size or 1 for size in shape) <= MAX_MODEL_SIZE
         if is_named and dtype in _TYPES and is_small:
             return ArraySlot(name, dtype, tuple(shape))
-    raise DecodingError(
-        "Expected a name, a type of real numbers and a shape per array, got others."
-    )
+    raise DecodingError("Expected a name, a type of reals and a shape per array, got others.")

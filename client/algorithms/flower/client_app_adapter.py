@@ -33,10 +33,8 @@ def load_client_app(name: str) -> ClientApp:
         got = "none of that name" if found is None else f"an object of type {type(found).__name__}"
         raise FlowerAppError(f"Expected a Flower ClientApp {attribute!r} in {place}, got {got}.")
     if not _is_legacy(found) and "train.default" not in found._registered_funcs:
-        raise FlowerAppError(
-            f"Expected {name} to have a function for training (@app.train() or client_fn), got "
-            "none."
-        )
+        expected = f"Expected {name} to have a function for training (@app.train() or client_fn)"
+        raise FlowerAppError(f"{expected}, got none.")
     return found
 
 

@@ -14,13 +14,18 @@ sends zeros and its share of the noise, because a visible failure would depend o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.algorithm_spec import AlgorithmSpec, PartyResources, check_keys
+from parley.client.algorithms.algorithm_spec import (
+    AlgorithmSpec,
+    PartyResources,
+    check_keys,
+    get_settings,
+)
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.flower.app_loading import (
     FlowerAppError,
@@ -172,10 +177,9 @@ class FlowerAveraging(IterativeAlgorithm):
         """Return `[d]` one party's update before it is clipped."""
         place = f"round {plan.round_number}, party {party}"
         if (found := compute_app_digest(self.app)) != self.digest:
-            raise FlowerAppError(
-                f"Expected {get_public_name(self.app)} with digest {self.digest[:12]}, as agreed, "
-                f"got {found[:12]}: the file changed during the run."
-            )
+            expected = f"{get_public_name(self.app)} with digest {self.digest[:12]}, as agreed"
+            why = "the file changed during the run"
+            raise FlowerAppError(f"Expected {expected}, got {found[:12]}: {why}.")
         app = load_attribute(f"{_ADAPTER}:load_client_app")(self.app)
         node_config: dict[str, int | str] = {"partition-id": party, "num-partitions": self.parties}
         given = {
@@ -196,9 +200,8 @@ class FlowerAveraging(IterativeAlgorithm):
         except list_code_failures() as error:
             # The text of the exception is left out: it may contain a record's values.
             failure = describe_failure(error, get_place(self.app), values=False)
-            raise FlowerAppError(
-                f"Expected an update from {get_public_name(self.app)} ({place}), got {failure}."
-            ) from error
+            expected = f"Expected an update from {get_public_name(self.app)} ({place})"
+            raise FlowerAppError(f"{expected}, got {failure}.") from error
         names = [slot.name for slot in self.layout.slots]
         try:
             trained = load_attribute(f"{_ADAPTER}:read_reply")(app, reply, names)
@@ -206,14 +209,12 @@ class FlowerAveraging(IterativeAlgorithm):
         except ArrayLayoutError as error:
             raise FlowerAppError(f"{get_public_name(self.app)} ({place}): {error}") from error
         except FlowerAppError as error:
-            raise FlowerAppError(
-                f"Expected arrays from {get_public_name(self.app)} ({place}), got {error}."
-            ) from error
+            expected = f"Expected arrays from {get_public_name(self.app)} ({place})"
+            raise FlowerAppError(f"{expected}, got {error}.") from error
         if not np.isfinite(update).all():
-            raise FlowerAppError(
-                f"Expected finite numbers from {get_public_name(self.app)} ({place}), got NaN or "
-                "∞. A smaller learning rate or dp-sgd.party-clip-norm may keep it from diverging."
-            )
+            expected = f"Expected finite numbers from {get_public_name(self.app)} ({place})"
+            remedy = "A smaller learning rate or dp-sgd.party-clip-norm may keep it from diverging."
+            raise FlowerAppError(f"{expected}, got NaN or ∞. {remedy}")
         return update
 
     def name_arrays(self, theta: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
@@ -225,57 +226,33 @@ class FlowerAveraging(IterativeAlgorithm):
         return self.with_mean(state, self.server(state, average))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _TaskSettings:
-    """Fields of the algorithm that travel as they are."""
-
-    app: str
-    digest: str
-    norm: float
-    parties: int
-    rounds: int
-    average: bool
-    neighbouring: Neighbouring
-
-
 def _to_task(algorithm: FlowerAveraging) -> dict[str, Any]:
+    settings = get_settings(algorithm, "layout", "settings", "server", "initial")
     return {
-        "settings": {
-            "app": get_public_name(algorithm.app),
-            "digest": algorithm.digest,
-            "norm": algorithm.norm,
-            "parties": algorithm.parties,
-            "rounds": algorithm.rounds,
-            "average": algorithm.average,
-            "neighbouring": str(algorithm.neighbouring),
-        },
+        "settings": {**settings, "app": get_public_name(algorithm.app)},
         "layout": algorithm.layout.to_json(),
         "config": dict(algorithm.settings),
-        "server": {
-            "kind": algorithm.server.kind,
-            "learning_rate": algorithm.server.learning_rate,
-            "momentum": algorithm.server.momentum,
-        },
+        "server": asdict(algorithm.server),
     }
 
 
 def _from_task(task: Mapping[str, Any], party: PartyResources) -> FlowerAveraging:
     """Build the algorithm from the result of `_to_task`. No code of the app runs here."""
     check_keys(task, "settings", "layout", "config", "server")
-    plain = decode_dataclass(_TaskSettings, task["settings"])
-    if plain.app not in party.own_models:  # its name would import and run it
-        raise DecodingError(
-            "Expected a Flower app that the party's policy lists in models, got "
-            f"{format_received(plain.app)}."
-        )
-    if min(plain.parties, plain.rounds) < 1 or not 0 < plain.norm < 2.0**60:
-        raise DecodingError("Expected parties, rounds and norm above 0, got others.")
-    return FlowerAveraging(
-        **{**vars(plain), "app": party.own_models[plain.app]},
+    named = decode_dataclass(
+        FlowerAveraging,
+        task["settings"],
         layout=ArrayLayout.from_json(task["layout"]),
         settings=_parse_settings(task["config"]),
         server=decode_dataclass(ServerStep, task["server"]),
+        initial=None,
     )
+    if named.app not in party.own_models:  # its name would import and run it
+        expected = "Expected a Flower app that the party's policy lists in models"
+        raise DecodingError(f"{expected}, got {format_received(named.app)}.")
+    if min(named.parties, named.rounds) < 1 or not 0 < named.norm < 2.0**60:
+        raise DecodingError("Expected parties, rounds and norm above 0, got others.")
+    return replace(named, app=party.own_models[named.app])
 
 
 def _parse_settings(value: Any) -> dict[str, Setting]:
@@ -285,10 +262,8 @@ def _parse_settings(value: Any) -> dict[str, Setting]:
         decode_value(str, name, "config")
         kind = type(setting)
         if kind not in (bool, int, float, str):
-            raise DecodingError(
-                f"Expected texts, numbers and true or false as settings of the app, got "
-                f"{format_received(setting)}."
-            )
+            expected = "Expected texts, numbers and true or false as settings of the app"
+            raise DecodingError(f"{expected}, got {format_received(setting)}.")
         decode_value(kind, setting, "config")
     return dict(value)
 
@@ -309,11 +284,9 @@ def _check(algorithm: FlowerAveraging, plan: ReleasePlan) -> None:
     with decline_errors(Reason.MODEL, FlowerAppError):
         found = compute_app_digest(algorithm.app)
     if found != algorithm.digest:
-        raise Declined(
-            Reason.MODEL,
-            f"Expected {name} with the server's digest {format_received(algorithm.digest[:12])}, "
-            f"got {found[:12]!r} here. Server and parties need the same version of the app's code.",
-        )
+        expected = f"{name} with the server's digest {format_received(algorithm.digest[:12])}"
+        remedy = "Server and parties need the same version of the app's code."
+        raise Declined(Reason.MODEL, f"Expected {expected}, got {found[:12]!r} here. {remedy}")
 
 
 SPEC = AlgorithmSpec(

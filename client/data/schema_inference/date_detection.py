@@ -53,19 +53,15 @@ def find_date_form(numbers: pl.Series) -> str:
 
 def _match_forms(values: pl.Series) -> dict[str, pl.Series]:
     """Return format → `[K]` whether each value is a date in it, the likeliest format first."""
-    tail, middle = values % 100, values // 100 % 100
-    year, date = values % 10_000, values // 1_000_000
-    clock = _is_clock(values % 1_000_000)
+    year, middle, first = values % 10_000, values // 10_000 % 100, values // 1_000_000
     fits = {
-        "YYYYMMDD": _is_date(values // 10_000, middle, tail),
-        "YYYYMMDDhhmmss": _is_date(date // 10_000, date // 100 % 100, date % 100) & clock,
-        "YYYYMMDDhhmm": _is_date(values // 10**8, values // 10**6 % 100, values // 10**4 % 100)
-        & _is_clock(values % 10_000 * 100),
-        "DDMMYYYY": _is_date(year, values // 10_000 % 100, date),
-        "MMDDYYYY": _is_date(year, date, values // 10_000 % 100),
-        "YYYYMM": _is_date(values // 100, tail, tail * 0 + 1),
-        "YYMMDD": _is_date(1900 + values // 10_000 % 100, middle, tail)
-        & values.is_between(10_000, 999_999),
+        "YYYYMMDD": _is_packed_date(values),
+        "YYYYMMDDhhmmss": _is_packed_date(values // 1_000_000) & _is_clock(values % 1_000_000),
+        "YYYYMMDDhhmm": _is_packed_date(values // 10_000) & _is_clock(values % 10_000 * 100),
+        "DDMMYYYY": _is_date(year, middle, first),
+        "MMDDYYYY": _is_date(year, first, middle),
+        "YYYYMM": _is_date(values // 100, values % 100, values * 0 + 1),
+        "YYMMDD": _is_packed_date(values + 19_000_000) & values.is_between(10_000, 999_999),
     }
     low, high = _EPOCH_RANGE
     for unit, factor in _EPOCHS.items():
@@ -73,14 +69,17 @@ def _match_forms(values: pl.Series) -> dict[str, pl.Series]:
     return fits
 
 
+def _is_packed_date(yyyymmdd: pl.Series) -> pl.Series:
+    """Return `[K]` whether each number is a day, written year, month, day."""
+    return _is_date(yyyymmdd // 10_000, yyyymmdd // 100 % 100, yyyymmdd % 100)
+
+
 def _is_date(year: pl.Series, month: pl.Series, day: pl.Series) -> pl.Series:
     """Return `[K]` whether such a day exists."""
     longest = pl.Series([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31])
-    plausible = (
-        year.is_between(_FIRST_YEAR, _LAST_YEAR) & month.is_between(1, 12) & day.is_between(1, 31)
-    )
     last = longest.gather(month.clip(0, 12).cast(pl.Int64))
-    return plausible & (day <= last)
+    month_exists = year.is_between(_FIRST_YEAR, _LAST_YEAR) & month.is_between(1, 12)
+    return month_exists & (day >= 1) & (day <= last)
 
 
 def _is_clock(hhmmss: pl.Series) -> pl.Series:

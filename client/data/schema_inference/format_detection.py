@@ -15,19 +15,22 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.column_names import check_unique_names, get_file_format, read_column_names
+from parley.client.data.column_names import (
+    check_unique_names,
+    get_file_format,
+    get_format,
+    read_column_names,
+)
 from parley.client.data.csv_detection import check_first_line, guess_encoding, guess_separator
-from parley.client.data.csv_text import read_csv_tables
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import MemoryTable, SqlQuery, TableSource, get_source_name
 from parley.client.data.memory_limit import MemoryLimit
 from parley.client.data.memory_table_format import to_series
 from parley.client.data.npz_arrays import read_arrays
-from parley.client.data.parquet_table_format import read_parquet_tables
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.schema_writing import format_toml_value
-from parley.client.data.sql_source import read_sql_tables
+from parley.client.data.table_formats import FORMATS, ReadRequest
 
 _MINIMAL_SCHEMA = (
     "[columns]\nx = { kind = 'numeric', range = [0, 1] }\ny = { kind = 'label', range = [0, 1] }"
@@ -44,12 +47,7 @@ def detect_common_format(
     Raises:
         DataError: the format of one file differs from the first one's.
     """
-    formats = [
-        _detect_format(source, header, separator, encoding)
-        if isinstance(source, str | Path)
-        else {}
-        for source in sources
-    ]
+    formats = [_detect_format(source, header, separator, encoding) for source in sources]
     for source, file_format in zip(sources, formats, strict=True):
         for key, value in file_format.items():
             if value != (wanted := formats[0].get(key)):
@@ -84,9 +82,8 @@ def join_tables(parts: Sequence[RawTable]) -> RawTable:
         )
         arrays = {n: np.concatenate([part.arrays[n] for part in parts]) for n in first.arrays}
     except (pl.exceptions.PolarsError, ValueError) as error:
-        raise DataError(
-            "columns of the same types and shapes in all files", str(error), path=first.path
-        ) from error
+        expected = "columns of the same types and shapes in all files"
+        raise DataError(expected, str(error), path=first.path) from error
     return replace(joined, arrays=arrays)
 
 
@@ -124,17 +121,18 @@ def _check_alike(parts: Sequence[RawTable]) -> None:
 
 
 def _detect_format(
-    path: str | Path, header: bool, separator: str | None, encoding: str | None
+    path: TableSource, header: bool, separator: str | None, encoding: str | None
 ) -> Entry:
-    """Return a file's format: as given, or detected."""
+    """Return a file's format: as given, or detected. Other sources have none."""
+    if not isinstance(path, str | Path):
+        return {}
     kind = get_file_format(path, FileFormat())
     if kind != "csv":
         return {"format": kind}
     file_entry: Entry = {"format": kind, "header": header}
     requested = {"encoding": encoding, "separator": separator}
-    validate_format(
-        file_entry | {key: value for key, value in requested.items() if value is not None}
-    )
+    given = {key: value for key, value in requested.items() if value is not None}
+    build_file_schema(file_entry | given)
     file_entry["encoding"] = guess_encoding(path) if encoding is None else encoding
     file_entry["separator"] = separator or guess_separator(path, file_entry["encoding"])
     check_first_line(path, file_entry["encoding"], file_entry["separator"], header=header)
@@ -142,25 +140,20 @@ def _detect_format(
 
 
 def read_whole(
-    source: TableSource, file: FileFormat, label: str | None, memory_limit: MemoryLimit
+    source: TableSource, schema: Schema, label: str | None, memory_limit: MemoryLimit
 ) -> RawTable:
-    """Return all cells; those of a CSV as text."""
+    """Return all cells of a source in the schema's file format; those of a CSV as text."""
     if isinstance(source, MemoryTable):
         return _build_array_table(dict(source.columns), label, source.name)
+    file = schema.file
     if file.format == "npz" and not isinstance(source, SqlQuery):
-        return _build_array_table(
-            read_arrays(source, lambda names: names, memory_limit), label, source
-        )
+        arrays = read_arrays(source, lambda names: names, memory_limit)
+        return _build_array_table(arrays, label, source)
     names, where = read_column_names(source, file), get_source_name(source)
     check_unique_names(names, path=where)
-    if isinstance(source, SqlQuery):
-        tables = read_sql_tables(source, file, names, names)
-    elif file.format == "csv":
-        tables = read_csv_tables(source, file, names, names)
-    else:
-        tables = read_parquet_tables(source, file, names, memory_limit)
+    request = ReadRequest(schema=schema, names=names, wanted=names, memory_limit=memory_limit)
     parts, size = [], 0
-    for table in tables:
+    for table in FORMATS[get_format(source, file)].read_tables(source, request):
         size += 2 * table.size
         memory_limit.check_bytes(size, path=where)
         memory_limit.check_free_memory(where)
@@ -190,12 +183,12 @@ def _build_array_table(
     )
 
 
-def validate_format(file_entry: Entry) -> FileFormat:
-    """Raise SchemaError for a separator or an encoding that a schema cannot name."""
-    lines = [
-        "[file]",
-        *(f"{key} = {format_toml_value(value)}" for key, value in file_entry.items()),
-    ]
-    return Schema.from_toml(
-        "\n".join([*lines, _MINIMAL_SCHEMA]), source="--separator, --encoding"
-    ).file
+def build_file_schema(file_entry: Entry) -> Schema:
+    """Return a schema of any columns in a file of this format.
+
+    Raises:
+        SchemaError: a separator or an encoding that a schema cannot name.
+    """
+    lines = [f"{key} = {format_toml_value(value)}" for key, value in file_entry.items()]
+    text = "\n".join(["[file]", *lines, _MINIMAL_SCHEMA])
+    return Schema.from_toml(text, source="--separator, --encoding")

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -49,10 +49,10 @@ from parley.client.data.schema_inference.column_profile import (
 from parley.client.data.schema_inference.date_detection import find_date_form
 from parley.client.data.schema_inference.format_detection import (
     Entry,
+    build_file_schema,
     detect_common_format,
     join_tables,
     read_whole,
-    validate_format,
 )
 from parley.client.data.schema_inference.text_columns import (
     AS_TEXT,
@@ -103,9 +103,7 @@ _MAX_VALUE = 1e299
 _CELLS_AT_ONCE = 2**22
 _MOST_CLASSES, _MOST_GRADES, _FEW_STEPS = 100, 11, 20
 _TAIL_SHARE = 0.01
-_ODD = (
-    "not a number (a run refuses the file until you correct them or list them in file.null-values)"
-)
+_ODD = "not a number (a run refuses the file until you correct or list them in file.null-values)"
 _NEAR = "not a number, too many to read the column as numbers"
 
 
@@ -173,14 +171,11 @@ def infer_schema(
     memory_limit = compute_memory_limit(max_gib)
     memory_limit.check_free_memory(source_name)
     file_entry = detect_common_format(sources, header, separator, encoding)
-    parts = [
-        read_whole(source, validate_format(file_entry), label, memory_limit) for source in sources
-    ]
+    file_schema = build_file_schema(file_entry)
+    parts = [read_whole(source, file_schema, label, memory_limit) for source in sources]
     table = join_tables(parts)
     if (csv := file_entry.get("format") == "csv") and file_entry["separator"] != ",":
-        file_entry["decimal"] = find_decimal_mark(
-            [table.get_column(name) for name in table.frame.columns]
-        )
+        file_entry["decimal"] = find_decimal_mark(table.frame.get_columns())
     names = [*table.arrays, *table.frame.columns]
     is_label_named = label is not None
     label = names[-1] if label is None and names else label
@@ -193,8 +188,8 @@ def infer_schema(
     if csv and header:
         _check_header_once(table, parts)
     reader = _ColumnReader(
-        table,
-        parts,
+        table=table,
+        parts=parts,
         decimal=decimal,
         comma=csv and file_entry["separator"] == ",",
         max_categories=max_categories,
@@ -274,11 +269,9 @@ def _check_label_types(sources: Sequence[TableSource], table: RawTable, label: s
 
 def _get_display_name(source: TableSource) -> str:
     """Return the draft's name for the file, the database or the table in memory."""
-    return (
-        "records in memory"
-        if isinstance(source, MemoryTable)
-        else Path(get_source_name(source)).name
-    )
+    if isinstance(source, MemoryTable):
+        return "records in memory"
+    return Path(get_source_name(source)).name
 
 
 def _check_header_once(table: RawTable, parts: Sequence[RawTable]) -> None:
@@ -303,18 +296,12 @@ def _is_above_numbers(name: str, cells: pl.Series) -> bool:
 
 
 def _format_schema(name: str, rows: int, file: Entry, columns: tuple[ColumnReading, ...]) -> str:
-    source = format_toml_value(
-        name if len(name) <= _MAX_SOURCE_CHARS else f"{name[:_MAX_SOURCE_CHARS]}…"
-    )
-    lines = [
-        _HEAD.format(name=toml_writing.format_toml_comment(name)[2:], rows=rows, source=source)
-    ]
+    shown = name if len(name) <= _MAX_SOURCE_CHARS else f"{name[:_MAX_SOURCE_CHARS]}…"
+    comment = toml_writing.format_toml_comment(name)[2:]
+    lines = [_HEAD.format(name=comment, rows=rows, source=format_toml_value(shown))]
     if file:
-        lines += [
-            "[file]",
-            *(f"{key} = {format_toml_value(value)}" for key, value in file.items()),
-            "",
-        ]
+        lines += ["[file]", *(f"{key} = {format_toml_value(value)}" for key, value in file.items())]
+        lines.append("")
     lines += ["[columns]"]
     for column in columns:
         entry = f"{toml_writing.format_toml_key(column.name)} = {format_toml_value(column.entry)}"
@@ -335,65 +322,57 @@ def _is_name_a_cell(column: ColumnReading, table: RawTable) -> bool:
     return column.name in table.get_column(column.name).cast(pl.String).to_list()
 
 
+@dataclass(kw_only=True)
 class _ColumnReader:
     """A reader of one column after another that collects the texts that mean a missing value."""
 
-    def __init__(
-        self,
-        table: RawTable,
-        parts: Sequence[RawTable],
-        *,
-        decimal: str,
-        comma: bool,
-        max_categories: int,
-        keep_numbers: bool,
-    ) -> None:
-        self._table, self._rows, self._parts = table, table.frame.height, parts
-        self._decimal, self._comma, self._max_categories = decimal, comma, max_categories
-        self._keep_numbers = keep_numbers
-        self.null_values: set[str] = set()
+    table: RawTable
+    parts: Sequence[RawTable]
+    decimal: str
+    comma: bool
+    max_categories: int
+    keep_numbers: bool
+    null_values: set[str] = field(default_factory=set)
+
+    @property
+    def _rows(self) -> int:
+        return self.table.frame.height
 
     def read_columns(self, names: Sequence[str], label: str) -> Iterator[ColumnReading]:
         """Yield the reading of each column. Columns of text are read some at a time."""
         together = max(_CELLS_AT_ONCE // max(self._rows, 1), 1)
         for begin in range(0, len(names), together):
             group = names[begin : begin + together]
-            columns = {
-                name: self._table.get_column(name)
-                for name in group
-                if not (self._table.typed or name in self._table.arrays)
-            }
+            untyped = [n for n in group if not (self.table.typed or n in self.table.arrays)]
+            columns = {name: self.table.get_column(name) for name in untyped}
             texts = [name for name, column in columns.items() if column.dtype == pl.String]
-            read = read_text_cells([columns[name] for name in texts], decimal=self._decimal)
+            read = read_text_cells([columns[name] for name in texts], decimal=self.decimal)
             found = dict(zip(texts, read, strict=True))
             for name in group:
                 yield self.read_column(name, is_label=name == label, texts=found.get(name))
 
-    def read_column(
-        self, name: str, *, is_label: bool, texts: TextCells | None = None
-    ) -> ColumnReading:
+    def read_column(self, name: str, *, is_label: bool, texts: TextCells | None) -> ColumnReading:
         """Return the reading of one column."""
-        if name in self._table.arrays:
-            entry, why = _build_array_entry(self._table.arrays[name], self._rows)
+        if name in self.table.arrays:
+            entry, why = _build_array_entry(self.table.arrays[name], self._rows)
             return ColumnReading(name=name, entry=entry, why=why)
-        series, doubt = self._table.get_column(name), ""
-        cells = read_column_profile(
-            series, decimal=self._decimal, texts=not self._table.typed, cells=texts
-        )
+        series, doubt = self.table.get_column(name), ""
+        untyped = not self.table.typed
+        cells = read_column_profile(series, decimal=self.decimal, texts=untyped, cells=texts)
         if is_label:
-            entry, why = _build_label_entry(cells, self._table.path, name)
+            entry, why = _build_label_entry(cells, self.table.path, name)
             doubt = _explain_doubtful_label(series, cells.values, entry)
             why += f"; {doubt}" if doubt else ""
             if cells.missing_count:
                 why += '; some are missing: missing = "drop" would leave such records out'
-        elif self._keep_numbers and (kept := _build_kept_entry(cells.values)):
+        elif self.keep_numbers and (kept := _build_kept_entry(cells.values)):
             entry, why = kept
         else:
-            sizes = [part.rows for part in self._parts]
+            sizes = [part.rows for part in self.parts]
             entry, why = _build_column_entry(
-                name, cells.values, cells.missing_count, self._max_categories, sizes
+                name, cells.values, cells.missing_count, self.max_categories, sizes
             )
-        if why == AS_TEXT and not self._table.typed:
+        if why == AS_TEXT and not self.table.typed:
             why = POINTS
         if entry["kind"] != "ignore":
             self.null_values |= cells.missing.keys() - {""}
@@ -421,9 +400,8 @@ class _ColumnReader:
             words = [text for text in cells.missing if any(map(str.isalpha, text))]
             if words and cells.values.dtype == pl.String and entry["kind"] != "ignore":
                 where = "labels" if is_label else "categories"
-                remark += (
-                    f"; to keep {format_toml_value(words[0])} as one of the {where}, write it into "
-                )
+                word = format_toml_value(words[0])
+                remark += f"; to keep {word} as one of the {where}, write it into "
                 remark += "this column's list in the schema"
             yield remark
         if (mark := find_missing_mark(cells.values)) is not None:
@@ -443,24 +421,21 @@ class _ColumnReader:
 
     def _find_unlike_parts(self, series: pl.Series, entry: Entry) -> Iterator[str]:
         """Yield the files that have numbers in a column which other files have as text."""
-        if len(self._parts) == 1 or series.dtype != pl.String or "range" in entry:
+        if len(self.parts) == 1 or series.dtype != pl.String or "range" in entry:
             return
         numbers, texts, begin = [], [], 0
-        for part in self._parts:
+        for part in self.parts:
             part_series = series.slice(begin, part.rows)
-            cells = read_column_profile(part_series, decimal=self._decimal, texts=True)
+            cells = read_column_profile(part_series, decimal=self.decimal, texts=True)
             if cells.values.dtype.is_numeric():
                 numbers += [part.path] if cells.missing_count < part.rows else []
             else:
-                found = normalize_decimal_points(part_series.str.strip_chars(), self._decimal)
+                found = normalize_decimal_points(part_series.str.strip_chars(), self.decimal)
                 odd = found.cast(pl.Float64, strict=False).is_null() & cells.values.is_not_null()
                 at = np.flatnonzero(odd.to_numpy())
                 shown = ", ".join(_quote_short(part_series[int(row)]) for row in at[:_MAX_SHOWN])
-                texts += (
-                    [f"{part.path} ({shown} in {part.describe_rows(at, _MAX_SHOWN)})"]
-                    if len(at)
-                    else []
-                )
+                if len(at):
+                    texts.append(f"{part.path} ({shown} in {part.describe_rows(at, _MAX_SHOWN)})")
             begin += part.rows
         if numbers and texts:
             yield (
@@ -482,10 +457,10 @@ class _ColumnReader:
             stripped = series.str.strip_chars() if texts is None else texts.present
             if values.null_count():
                 stripped = stripped.filter(values.is_not_null())
-            mark = self._decimal
+            mark = self.decimal
             # If a comma separates cells, three decimals in every cell are a measurement's.
             if has_thousands_pattern(stripped, mark) and not (
-                self._comma and bool(stripped.str.contains(mark, literal=True).all())
+                self.comma and bool(stripped.str.contains(mark, literal=True).all())
             ):
                 name = "point" if mark == "." else "comma"
                 yield (
@@ -495,11 +470,8 @@ class _ColumnReader:
         mark_of_none = find_missing_mark(present)
         numbers = present if mark_of_none is None else present.filter(present != mark_of_none)
         distinct = count_distinct(numbers, _MAX_CODES + 1)
-        if not (
-            entry["kind"] == "numeric"
-            and 2 <= distinct <= _MAX_CODES
-            and len(present) >= _MAX_CODES * distinct
-        ):
+        few = 2 <= distinct <= _MAX_CODES and len(present) >= _MAX_CODES * distinct
+        if entry["kind"] != "numeric" or not few:
             return
         whole = np.unique(numbers.to_numpy())
         if (whole == whole.round()).all() and not ((whole == 0) | (whole == 1)).all():
@@ -511,10 +483,10 @@ class _ColumnReader:
 
     def _format_positions(self, rows: NDArray[np.int64]) -> str:
         """Return the positions of rows (from 0) in all files, with the first ones of each file."""
-        if len(self._parts) == 1:
-            return self._table.describe_rows(rows, _MAX_SHOWN)
+        if len(self.parts) == 1:
+            return self.table.describe_rows(rows, _MAX_SHOWN)
         begin, positions = 0, []
-        for part in self._parts:
+        for part in self.parts:
             part_rows = rows[(rows >= begin) & (rows < begin + part.rows)] - begin
             if len(part_rows):
                 positions.append(f"{part.path} {part.describe_rows(part_rows, _MAX_SHOWN)}")
@@ -531,9 +503,8 @@ def _build_array_entry(array: NDArray[Any], rows: int) -> tuple[Entry, str]:
     if array.dtype.kind in "mM":
         return {"kind": "ignore"}, DATES
     if array.ndim < 2 or array.dtype.kind not in "biuf" or len(array) != rows:
-        return {
-            "kind": "ignore"
-        }, f"dtype {array.dtype}, shape {array.shape}: not one row per record"
+        why = f"dtype {array.dtype}, shape {array.shape}: not one row per record"
+        return {"kind": "ignore"}, why
     if array.dtype.kind == "f" and not (np.abs(array) <= np.float64(1e299)).all():
         return {"kind": "ignore"}, "NaN or infinite values: clean them before use"
     if array.dtype == np.uint8:
@@ -575,9 +546,8 @@ def _build_column_entry(  # noqa: PLR0911 - one a kind of column
     whole = _to_whole_numbers(present)
     if whole is not None and (form := find_date_form(whole)):
         return {"kind": "ignore"}, f"{DATES}; written as whole numbers, {form}"
-    if (codes or series.dtype.is_integer()) and (
-        why := _explain_identifier(name, series, distinct, sizes)
-    ):
+    whole_numbers = codes or series.dtype.is_integer()
+    if whole_numbers and (why := _explain_identifier(name, series, distinct, sizes)):
         return {"kind": "ignore"}, why
     if series.dtype in (pl.String, pl.Boolean):
         return build_text_entry(series, missing_count, max_categories)
@@ -642,9 +612,8 @@ def _explain_identifier(name: str, series: pl.Series, distinct: int, sizes: Sequ
         return ""
     words = {word.lower() for word in re.findall(_WORD, name)}
     begins = np.cumsum([0, *sizes[:-1]])
-    parts = [
-        drop_missing(series.slice(int(at), rows)) for at, rows in zip(begins, sizes, strict=True)
-    ]
+    slices = zip(begins.tolist(), sizes, strict=True)
+    parts = [drop_missing(series.slice(begin, rows)) for begin, rows in slices]
     once = all(part.n_unique() == len(part) for part in parts)
     if once and (words & _NUMBERED or series.dtype == pl.String or _is_serial(parts)):
         return "a different whole number in every record: an identifier?"
@@ -673,12 +642,8 @@ def _build_label_entry(cells: ColumnProfile, path: str | Path, name: str) -> tup
             )
         raise DataError("two labels or more", got, path=path, column=name)
     if series.dtype.is_float() and not bool(series.is_finite().all()):
-        raise DataError(
-            "labels that are finite numbers",
-            "an infinite one (leave its record out, or correct the label)",
-            path=path,
-            column=name,
-        )
+        got = "an infinite one (leave its record out, or correct the label)"
+        raise DataError("labels that are finite numbers", got, path=path, column=name)
     if sides := split_label_sides(_sort_values(series)):
         return _two_labels(series, *sides, path=path, name=name)
     number = series.dtype.is_numeric()
@@ -702,9 +667,7 @@ def _build_label_entry(cells: ColumnProfile, path: str | Path, name: str) -> tup
 def _explain_doubtful_label(series: pl.Series, values: pl.Series, entry: Entry) -> str:
     """Return what else a label's numbers may mean; empty if there is no doubt."""
     if series.dtype.is_integer() and values.dtype == pl.String:
-        return (
-            "whole numbers of 16 digits and more are codes: they are read, and predicted, as text"
-        )
+        return "whole numbers of 16 digits and more are codes: they are read and predicted as text"
     whole = _to_whole_numbers(values.drop_nulls())
     if "range" not in entry or whole is None:
         return ""
@@ -799,10 +762,6 @@ def _round_outwards(low: float, high: float) -> tuple[float, float]:
     ((10.0, 90.0), (0.0, 1.0), (-100.0, 300.0), (1980.0, 2030.0))
     """
     exponent = math.floor(math.log10(max(high - low, 1e-300)))
-    step = 10.0**exponent
-
-    def rounded(value: float, towards: Callable[[float], int]) -> float:
-        # Formatting keeps 3 × 10⁻¹ from becoming 0.30000000000000004.
-        return float(f"{towards(value / step)}e{exponent}")
-
-    return rounded(low, math.floor), rounded(high, math.ceil)
+    first, last = math.floor(low / 10.0**exponent), math.ceil(high / 10.0**exponent)
+    # Formatting keeps 3 × 10⁻¹ from becoming 0.30000000000000004.
+    return float(f"{first}e{exponent}"), float(f"{last}e{exponent}")

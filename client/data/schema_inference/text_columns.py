@@ -36,9 +36,7 @@ POINTS = (
     "numbers with points in a file with decimal commas: thousands marks? Written plainly they can "
     "be learned from"
 )
-DATES = (
-    "dates or times: only what is made of them beforehand can be learned from (a year, days since)"
-)
+DATES = "dates or times: only what is made of them beforehand can be learned (a year, days since)"
 
 
 def has_only_codes(texts: pl.Series) -> bool:
@@ -57,19 +55,6 @@ def has_only_codes(texts: pl.Series) -> bool:
         if bool(texts.str.contains(code).any()) and bool(texts.str.contains(digits).all()):
             return True
     return False
-
-
-def _has_only_numbers(texts: pl.Series) -> bool:
-    return texts.cast(pl.Float64, strict=False).null_count() == 0
-
-
-def _is_mostly_numbers(texts: pl.Series) -> bool:
-    return 2 * texts.cast(pl.Float64, strict=False).count() > len(texts)
-
-
-def _is_positive(value: Any) -> bool:
-    """Return whether a label's name marks the positive side."""
-    return canonicalize_text(value).lower() in _POSITIVE
 
 
 def are_usual_words(values: Sequence[Any]) -> bool:
@@ -91,7 +76,8 @@ def split_label_sides(texts: Sequence[Any]) -> tuple[list[Any], list[Any]] | Non
     if len(spelt) != 2:
         return None
     first, second = spelt.values()
-    return (first, second) if _is_positive(first[0]) else (second, first)
+    positive = canonicalize_text(first[0]).lower() in _POSITIVE
+    return (first, second) if positive else (second, first)
 
 
 def _explain_no_categories(present: pl.Series, max_categories: int) -> str:
@@ -103,7 +89,7 @@ def _explain_no_categories(present: pl.Series, max_categories: int) -> str:
     if (distinct > max_categories or different) and not has_only_codes(present):
         if signs := find_signs(present):
             return describe_signs(signs)
-        if _has_only_numbers(present):
+        if present.cast(pl.Float64, strict=False).null_count() == 0:
             return AS_TEXT
     if different and distinct <= max_categories:
         return "a different text in every record: an identifier?"
@@ -132,11 +118,10 @@ def build_text_entry(
         if distinct > max_categories:
             frequent = common.filter(common["records"] >= _FREQUENT * len(series))
             covered = int(frequent["records"].sum()) >= _COVERED * len(series)
-            if not covered or (_is_mostly_numbers(present) and not has_only_codes(present)):
-                reason_text = (
-                    f"{distinct} distinct texts (names, identifiers?): too many for categories"
-                )
-                return {"kind": "ignore"}, reason_text
+            mostly_numbers = 2 * present.cast(pl.Float64, strict=False).count() > len(present)
+            if not covered or (mostly_numbers and not has_only_codes(present)):
+                why = f"{distinct} distinct texts (names, identifiers?): too many for categories"
+                return {"kind": "ignore"}, why
             listed = sorted(frequent[:, 0].to_list())
             why = f"{distinct} texts; {_READ}: those of 1 % of the records, {len(listed)}"
             why, other = f"{why}; all others share the bucket of other categories", True

@@ -116,17 +116,14 @@ class Comparison(Expression):
         A number needs a number, a category a listed one.
         """
         field = get_field(schema, self.column)
-        if self.sign == "null" and not (
-            isinstance(field, CategoryField) and MISSING in field.texts
-        ):
-            raise WhereError(
-                f"Expected a column that can be empty with null, got {self.column!r}: "
-                "its schema refuses an empty value, or replaces it."
-            )
+        can_be_empty = isinstance(field, CategoryField) and MISSING in field.texts
+        if self.sign == "null" and not can_be_empty:
+            expected = "Expected a column that can be empty with null"
+            why = "its schema refuses an empty value, or replaces it"
+            raise WhereError(f"{expected}, got {self.column!r}: {why}.")
         if isinstance(field, CategoryField) and self.sign in _ORDERED:
-            raise WhereError(
-                f"Expected == or != with {self.column!r}, a column of categories, got {self.sign}."
-            )
+            expected = f"Expected == or != with {self.column!r}, a column of categories"
+            raise WhereError(f"{expected}, got {self.sign}.")
         for value in self.values:
             _check_constant(field, self.column, value)
 
@@ -138,8 +135,7 @@ class Comparison(Expression):
             values = [field.texts.index(canonicalize_text(value)) for value in values]
         if self.sign not in SIGNS:
             return np.isin(cells, values)
-        found: Mask = SIGNS[self.sign](cells, values[0])
-        return found
+        return np.asarray(SIGNS[self.sign](cells, values[0]))
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"column", "is"}`, with `"value"` for a sign and `"values"` for in."""
@@ -185,8 +181,7 @@ class CompoundCondition(Expression):
         if self.connective == "not":
             return ~masks[0]
         join = np.logical_and if self.connective == "and" else np.logical_or
-        found: Mask = join.reduce(masks)
-        return found
+        return np.asarray(join.reduce(masks))
 
     def to_json(self) -> dict[str, Any]:
         """Return `{"and": [part, …]}`, `{"or": [part, …]}` or `{"not": part}`."""
@@ -194,9 +189,7 @@ class CompoundCondition(Expression):
         return {self.connective: parts[0] if self.connective == "not" else parts}
 
     def __str__(self) -> str:
-        several = [
-            isinstance(part, CompoundCondition) and part.connective != "not" for part in self.parts
-        ]
+        several = [isinstance(p, CompoundCondition) and p.connective != "not" for p in self.parts]
         shown = [f"({p})" if one else str(p) for p, one in zip(self.parts, several, strict=True)]
         return f"not {shown[0]}" if self.connective == "not" else f" {self.connective} ".join(shown)
 
@@ -211,14 +204,12 @@ def join_conditions(connective: str, *parts: Expression) -> Expression:
     flat: list[Expression] = []
     for part in parts:
         if not isinstance(part, Expression):
-            raise WhereError(
-                f"Expected a condition next to {connective}, got {type(part).__name__}."
-            )
-        flat += (
-            part.parts
-            if isinstance(part, CompoundCondition) and part.connective == connective
-            else [part]
-        )
+            got = type(part).__name__
+            raise WhereError(f"Expected a condition next to {connective}, got {got}.")
+        if isinstance(part, CompoundCondition) and part.connective == connective:
+            flat += part.parts
+        else:
+            flat.append(part)
     return check_size(CompoundCondition(connective, tuple(flat)))
 
 
@@ -242,10 +233,8 @@ def build_in_condition(column: str, values: tuple[Constant, ...]) -> Expression:
 def _check_constant(field: CategoryField | RangeField, column: str, value: Constant) -> None:
     if isinstance(field, RangeField):
         if isinstance(value, str | bool):
-            raise WhereError(
-                f"Expected a number to compare with {column!r}, in [{field.low:g}, "
-                f"{field.high:g}], got {value!r:.80}."
-            )
+            expected = f"a number to compare with {column!r}, in [{field.low:g}, {field.high:g}]"
+            raise WhereError(f"Expected {expected}, got {value!r:.80}.")
     elif canonicalize_text(value) not in field.texts:
         known = ", ".join(map(repr, field.texts[:12])) + (", …" if len(field.texts) > 12 else "")
         raise WhereError(f"Expected one of {known} to compare with {column!r}, got {value!r:.80}.")
@@ -291,9 +280,8 @@ class ColumnName:
         self._name = name
 
     def _compare(self, sign: str, value: object) -> Expression:
-        return Comparison(
-            self._name, sign, (parse_constant(value, context=f"after {self!r} {sign}"),)
-        )
+        constant = parse_constant(value, context=f"after {self!r} {sign}")
+        return Comparison(self._name, sign, (constant,))
 
     def __lt__(self, value: object) -> Expression:
         return self._compare("<", value)

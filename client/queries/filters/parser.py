@@ -81,9 +81,8 @@ def _decode(value: object, levels: int) -> Expression:
         values = value["values"]
         if not isinstance(values, list) or len(values) > MAX_NODES:
             raise WhereError(f"Expected a list of at most {MAX_NODES} constants under values.")
-        return build_in_condition(
-            column, tuple(parse_constant(v, context="in a condition") for v in values)
-        )
+        given = tuple(parse_constant(v, context="in a condition") for v in values)
+        return build_in_condition(column, given)
     if keys == {"column", "is", "value"} and sign in SIGNS:
         return Comparison(column, sign, (parse_constant(value["value"], context="in a condition"),))
     raise WhereError("Expected and, or, not, or a column and what it is, got other keys.")
@@ -115,9 +114,8 @@ def parse_where(text: str) -> Expression:
     if not isinstance(text, str):
         raise WhereError(f"Expected a condition as text, got {type(text).__name__}.")
     if len(text) > _MAX_LENGTH:
-        raise WhereError(
-            f"Expected a condition of at most {_MAX_LENGTH} characters, got {len(text)}."
-        )
+        limit = f"at most {_MAX_LENGTH} characters"
+        raise WhereError(f"Expected a condition of {limit}, got {len(text)}.")
     return check_size(_Parser(text).parse())
 
 
@@ -148,9 +146,8 @@ class _Parser:
         """Parse the whole text."""
         found = self._parse_or(MAX_DEPTH)
         if self._get_token()[0] != "end":
-            raise WhereError(
-                f"Expected and, or, or the end after {found}, got {self._format_token()}."
-            )
+            got = self._format_token()
+            raise WhereError(f"Expected and, or, or the end after {found}, got {got}.")
         return found
 
     def _get_token(self) -> tuple[str, str]:
@@ -169,9 +166,10 @@ class _Parser:
         return f"the name {token}" if kind in {"name", "quoted"} else token
 
     def _parse_or(self, levels: int) -> Expression:
-        return self._parse_operands(
-            "or", lambda: self._parse_operands("and", lambda: self._parse_not(levels))
-        )
+        def parse_and() -> Expression:
+            return self._parse_operands("and", lambda: self._parse_not(levels))
+
+        return self._parse_operands("or", parse_and)
 
     def _parse_operands(self, word: str, parse_operand: Callable[[], Expression]) -> Expression:
         parts = [parse_operand()]
@@ -226,9 +224,8 @@ class _Parser:
         while self._take(","):
             values.append(self._parse_value(f"after '{name} in (…,'"))
         if not self._take(")"):
-            raise WhereError(
-                f"Expected ) after the constants of {name!r}, got {self._format_token()}."
-            )
+            got = self._format_token()
+            raise WhereError(f"Expected ) after the constants of {name!r}, got {got}.")
         return tuple(values)
 
     def _parse_column(self) -> str:

@@ -51,8 +51,7 @@ class Covariate:
         if self.code is not None:
             return np.where(values == self.code, 1.0, 0.0)
         scaled = (values.astype(np.float64) - self.centre) / self.half_width
-        found: Numbers = np.fmin(np.fmax(scaled, -1), 1)  # also for NaN
-        return found
+        return np.asarray(np.fmin(np.fmax(scaled, -1), 1))
 
 
 @dataclass(frozen=True, kw_only=True)

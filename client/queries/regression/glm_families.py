@@ -120,15 +120,11 @@ class PoissonFamily(OutcomeFamily):
         """Check the outcome as in `OutcomeFamily.check`."""
         known = get_range(schema, outcome.column)
         if known.low < 0 or not 0 <= outcome.cap <= known.high or known.high <= 0:
-            raise QueryError(
-                f"Expected counts from 0 on and a cap within their range, got {outcome.column!r} "
-                f"in [{known.low:g}, {known.high:g}] and cap {outcome.cap:g}."
-            )
+            got = f"{outcome.column!r} in [{known.low:g}, {known.high:g}] and cap {outcome.cap:g}"
+            raise QueryError(f"Expected counts from 0 on and a cap within their range, got {got}.")
         if outcome.exposure and not get_range(schema, outcome.exposure).low > 0:
-            raise QueryError(
-                f"Expected an exposure > 0, got {outcome.exposure!r} from "
-                f"{get_range(schema, outcome.exposure).low:g} on. Set its range in the schema."
-            )
+            got = f"{outcome.exposure!r} from {get_range(schema, outcome.exposure).low:g} on"
+            raise QueryError(f"Expected an exposure > 0, got {got}. Set its range in the schema.")
 
     def get_initial_base(self, outcome: RegressionOutcome, schema: Schema) -> float:
         """Return the base for a mean of an eighth of the cap."""
@@ -158,10 +154,9 @@ class NegativeBinomialFamily(PoissonFamily):
     def check_keys(self, outcome: RegressionOutcome) -> None:
         """Check the keys as in `OutcomeFamily.check_keys`."""
         if not 0 < outcome.dispersion <= _MAX_DISPERSION:
-            raise QueryError(
-                f"Expected a dispersion in (0, {_MAX_DISPERSION:g}], got {outcome.dispersion:g}; "
-                "poisson needs none, and its intervals hold for any."
-            )
+            expected = f"Expected a dispersion in (0, {_MAX_DISPERSION:g}]"
+            why = "poisson needs none, and its intervals hold for any"
+            raise QueryError(f"{expected}, got {outcome.dispersion:g}; {why}.")
 
 
 class HazardFamily(OutcomeFamily):

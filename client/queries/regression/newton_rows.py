@@ -63,12 +63,7 @@ class NewtonRowLayout:
     def size(self) -> int:
         """d, the length of the vector."""
         several = 2 * self.intervals + self.rows - 1 if self.intervals > 1 else 0
-        return (
-            self.rows
-            + self.rows * (self.rows + 1) // 2
-            + self.rows * (self.rows - 1) // 2
-            + several
-        )
+        return self.rows + self.rows**2 + several
 
     @property
     def _max_norm(self) -> float:

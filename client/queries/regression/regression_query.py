@@ -62,7 +62,7 @@ _CHUNK_RECORDS = 4096
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionQuery(ColumnQuery):
+class RegressionQuery(ColumnQuery, RegressionOutcome):
     """Coefficients of covariates, one step of their estimate.
 
     Attributes:
@@ -88,14 +88,6 @@ class RegressionQuery(ColumnQuery):
 
     of: tuple[str, ...]
     family: str
-    event: str = ""
-    occurred: str = ""
-    bins: int = 0
-    end: float = 0.0
-    edges: tuple[float, ...] = ()
-    exposure: str = ""
-    cap: float = 0.0
-    dispersion: float = 0.0
     step: int = 1
     start: tuple[float, ...] = ()
     centres: tuple[float, ...] = ()
@@ -108,12 +100,11 @@ class RegressionQuery(ColumnQuery):
             given = getattr(self, name.name)
             if given and name.name not in {"column", *self._family.keys}:
                 raise QueryError(f"Expected no {name.name} with {self.family}, got {given}.")
-        self._family.check_keys(self._outcome)
+        self._family.check_keys(self)
         names = [self.column, *self.of, *filter(None, (self.event, self.exposure))]
         if not self.of or len(set(names)) < len(names):
-            raise QueryError(
-                f"Expected at least one covariate, and each column once, got {', '.join(names)}."
-            )
+            got = ", ".join(names)
+            raise QueryError(f"Expected at least one covariate, and each column once, got {got}.")
         if not 1 <= self.step <= STEPS:
             raise QueryError(f"Expected a step of 1 to {STEPS}, got {self.step}.")
         if not all(abs(each) <= _MAX_START for each in self.start):
@@ -152,22 +143,14 @@ class RegressionQuery(ColumnQuery):
     def _family(self) -> OutcomeFamily:
         return FAMILIES[self.family]
 
-    @property
-    def _outcome(self) -> RegressionOutcome:
-        return RegressionOutcome(
-            **{each.name: getattr(self, each.name) for each in fields(RegressionOutcome)}
-        )
-
     def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
         """Run the checks of `Query.check`."""
         super().check(schema, neighbouring)
         count = len(Design.from_schema(schema, self.of).covariates)
         if not 1 <= count <= MAX_COEFFICIENTS:
-            raise QueryError(
-                f"Expected 1 to {MAX_COEFFICIENTS} coefficients, got {count}: one per "
-                "column of numbers, and one per category except the first."
-            )
-        self._family.check(self._outcome, schema)
+            why = "one per column of numbers, and one per category except the first"
+            raise QueryError(f"Expected 1 to {MAX_COEFFICIENTS} coefficients, got {count}: {why}.")
+        self._family.check(self, schema)
         wanted = self.count_intervals(schema) + count
         if self.start and len(self.start) != wanted:
             raise QueryError(f"Expected a start of {wanted} numbers, got {len(self.start)}.")
@@ -176,7 +159,7 @@ class RegressionQuery(ColumnQuery):
 
     def count_intervals(self, schema: Schema) -> int:
         """Return K, the number of γ."""
-        return self._family.count_intervals(self._outcome, schema)
+        return self._family.count_intervals(self, schema)
 
     def get_start_point(self, schema: Schema) -> SearchPoint:
         """Return the point of this step: its own, or no effect and a usual base."""
@@ -188,7 +171,7 @@ class RegressionQuery(ColumnQuery):
 
     def _build_step_layout(self, schema: Schema) -> tuple[Design, SearchPoint, NewtonRowLayout]:
         design, base = Design.from_schema(schema, self.of), self.count_intervals(schema)
-        count, usual = len(design.covariates), self._family.get_initial_base(self._outcome, schema)
+        count, usual = len(design.covariates), self._family.get_initial_base(self, schema)
         start = np.array(self.start or (*[usual] * base, *[0.0] * count))
         centres = np.array(self.centres or [0.0] * (2 * count)).reshape(2, count)
         if base == 1:
@@ -196,11 +179,8 @@ class RegressionQuery(ColumnQuery):
         place = SearchPoint(base=start[:base], coefficients=start[base:], centres=centres)
         ends = place.centre[[0, -1]]  # no centre between these two is farther from any row
         longest = max(design.compute_max_distance(centre) for centre in ends) + BASE**2
-        return (
-            design,
-            place,
-            NewtonRowLayout(rows=count + 1, intervals=base, max_squared_norm=longest),
-        )
+        layout = NewtonRowLayout(rows=count + 1, intervals=base, max_squared_norm=longest)
+        return design, place, layout
 
     def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
         """Return one part, with a ball as its set."""
@@ -222,11 +202,9 @@ class RegressionQuery(ColumnQuery):
                 at = at[counted[at]]
                 if not len(at):
                     continue
-                part = RawPartyBlock(
-                    schema=block.schema,
-                    columns={name: block.columns[name][at] for name in self.columns},
-                    offsets=np.array([0, len(at)]),
-                )
+                columns = {name: block.columns[name][at] for name in self.columns}
+                offsets = np.array([0, len(at)])
+                part = RawPartyBlock(schema=block.schema, columns=columns, offsets=offsets)
                 with np.errstate(all="ignore"):  # a row that is not a number adds nothing
                     rows = np.rint(FINE * self.compute_rows(part))
                 keep_surely_within(rows, squared)
@@ -251,17 +229,15 @@ class RegressionQuery(ColumnQuery):
         # In a fixed order, whichever records there are.
         for axis, coefficient in enumerate(place.coefficients):
             margins += x[:, axis] * coefficient
-        slopes, curvatures = self._family.compute_derivatives(
-            self._outcome, block, place.base, margins
-        )
-        return layout.build_rows(x, slopes, curvatures, place.centres)
+        derivatives = self._family.compute_derivatives(self, block, place.base, margins)
+        return layout.build_rows(x, *derivatives, place.centres)
 
     def decode_sums(
         self, noisy: Integers, weight: int, noise: CellNoise, schema: Schema
     ) -> DecodedSums:
         """Return the sums of a noisy vector."""
         s = min(weight, _MAX_WEIGHT)
-        scale = self._family.get_slope_unit(self._outcome, schema)
+        scale = self._family.get_slope_unit(self, schema)
         return self.build_layout(schema).decode_sums(noisy / s, noise.deviation / s, scale)
 
     def build_next_step(self, steps: Sequence[AnsweredQuery], schema: Schema) -> RegressionQuery:
@@ -273,20 +249,16 @@ class RegressionQuery(ColumnQuery):
             read = own.decode_sums(each.noisy, each.weight, each.noise, schema)
             at = own.get_start_point(schema)
             place = search.find_next(at, read.sums, read.base, BASE, first=not own.start)
-        return replace(
-            self,
-            step=len(steps) + 1,
-            start=tuple(np.concatenate([place.base, place.coefficients]).round(6).tolist()),
-            centres=tuple(place.centres.ravel().round(6).tolist()),
-        )
+        start = tuple(np.concatenate([place.base, place.coefficients]).round(6).tolist())
+        centres = tuple(place.centres.ravel().round(6).tolist())
+        return replace(self, step=len(steps) + 1, start=start, centres=centres)
 
     def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
         """Return a row per coefficient, in its column's unit: value, interval, p, and ratios."""
         schema = facts.schema
         design, place = Design.from_schema(schema, self.of), self.get_start_point(schema)
-        found = self.decode_sums(noisy, weight, noise, schema).sums.compute_step(
-            sampling=noise.sampling
-        )
+        decoded = self.decode_sums(noisy, weight, noise, schema)
+        found = decoded.sums.compute_step(sampling=noise.sampling)
         units, usable = design.half_widths, found.clearance >= 1
         value = (place.coefficients + found.change) / units
         deviation = found.deviation / units
@@ -311,19 +283,17 @@ class RegressionQuery(ColumnQuery):
     ) -> dict[str, Table]:
         """Return the noise's effect on each coefficient, and how much more would be enough."""
         schema = facts.schema
-        found = self.decode_sums(noisy, weight, noise, schema).sums.compute_step(
-            sampling=noise.sampling
-        )
-        return {
-            "precision": self._build_precision_table(found, Design.from_schema(schema, self.of))
-        }
+        decoded = self.decode_sums(noisy, weight, noise, schema)
+        found = decoded.sums.compute_step(sampling=noise.sampling)
+        design = Design.from_schema(schema, self.of)
+        return {"precision": self._build_precision_table(found, design)}
 
     def _build_precision_table(self, step: NewtonStep, design: Design) -> Table:
         usable = step.clearance >= 1
         part = np.square(step.noise / step.deviation)
-        times = (
-            "1" if usable else (f"{1 / step.clearance:.1f}" if step.clearance > 0.1 else "over 10")
-        )
+        times = "over 10"
+        if step.clearance > 0.1:
+            times = "1" if usable else f"{1 / step.clearance:.1f}"
         return {
             "coefficient": list(design.names),
             "one unit is, of its range": [f"{1 / (2 * each):.3g}" for each in design.half_widths],

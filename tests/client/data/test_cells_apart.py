@@ -17,11 +17,13 @@ from parley.client.data.cell_parsing import read_plain_texts
 from parley.client.data.csv_text import read_csv_tables
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
+from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
 from parley.client.data.raw_table import RawTable
-from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.schema import Schema
 from parley.client.data.sql_source import _build_series, read_sql_tables
 from parley.client.data.table_digest import encode_cells
+from parley.client.data.table_formats import ReadRequest
 from parley.privacy.ledger.block_composition import compute_block_number
 
 SCHEMA = Schema.from_toml(
@@ -32,6 +34,13 @@ place = { kind = "numeric", range = [0, 1000] }
 sick = { kind = "label", positive = "yes", negative = "no" }
 """
 )
+
+
+def build_request(names, wanted=None):
+    limit = compute_memory_limit(1.0)
+    return ReadRequest(schema=SCHEMA, names=names, wanted=wanted or names, memory_limit=limit)
+
+
 NUMBERS = (
     st.integers(-(2**63), 2**63 - 1)
     | st.floats(allow_nan=False)
@@ -95,7 +104,7 @@ def test_lines_of_a_csv_are_read_alike_beside_a_quotation_mark_and_an_empty_cell
         path = tmp_path / "w.csv"
         path.write_text(text, encoding="utf-8")
         try:
-            tables = list(read_csv_tables(path, FileFormat(), ["a", "b"], ["a", "b"]))
+            tables = list(read_csv_tables(path, build_request(["a", "b"])))
         except DataError as error:
             return error.row
         return [row for table in tables for row in table.frame.rows()]
@@ -131,5 +140,5 @@ def test_a_path_of_json_that_a_cell_is_stands_in_no_log(tmp_path):
         database="sqlite:///w.db", query="SELECT json_set('{}', a, 1) AS a FROM w", folder=tmp_path
     )
     with pytest.raises(DataError) as caught:
-        list(read_sql_tables(query, FileFormat(), ["a"], ["a"]))
+        list(read_sql_tables(query, build_request(["a"])))
     assert "s3cret" not in caught.value.log_message

@@ -19,12 +19,14 @@ from parley.client.data import sql_source
 from parley.client.data.budget_blocks import Division
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
+from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file
 from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.client.data.sql_source import read_sql_tables
+from parley.client.data.table_formats import ReadRequest
 from parley.privacy.ledger.ledger import Ledger
 
 TEXT = """
@@ -43,6 +45,11 @@ COLUMNS = ("age", "dose", "share", "smokes", "ward", "seen", "patient", "sick")
 TABLE = """CREATE TABLE visits (age INTEGER, dose NUMERIC(6, 2), share DOUBLE PRECISION,
 smokes BOOLEAN, ward TEXT, seen DATE, patient TEXT, sick TEXT, image {bytes})"""
 SECRET = "s3cret"
+
+
+def build_request(names, wanted=None):
+    limit = compute_memory_limit(1.0)
+    return ReadRequest(schema=SCHEMA, names=names, wanted=wanted or names, memory_limit=limit)
 
 
 class Database:
@@ -187,7 +194,7 @@ def test_nothing_depends_on_the_order_that_the_database_sends_rows_in(database):
 def test_a_reading_is_one_snapshot_and_no_more_than_a_batch_is_held(database, monkeypatch):
     monkeypatch.setattr("parley.client.data.sql_source._BATCH_ROWS", 10)
     columns = ["age", "sick"]
-    reading = read_sql_tables(database.query(columns=columns), SCHEMA.file, columns, columns)
+    reading = read_sql_tables(database.query(columns=columns), build_request(columns))
     sizes = [next(reading).rows]
     database.insert(rows_of(60, seed=1))
     database.run("UPDATE visits SET age = 0")
@@ -195,7 +202,7 @@ def test_a_reading_is_one_snapshot_and_no_more_than_a_batch_is_held(database, mo
     assert [*sizes, *(table.rows for table in last)] == [10, 10, 10, 10, 10, 10, 1]
     assert last[-1].row_number(0) == 61
     assert any(table.get_column("age").max() for table in last)
-    again = read_sql_tables(database.query(columns=columns), SCHEMA.file, columns, columns)
+    again = read_sql_tables(database.query(columns=columns), build_request(columns))
     assert sum(table.rows for table in again) == 122
 
 
@@ -276,7 +283,7 @@ def test_a_row_of_many_large_cells_is_refused_before_it_is_held(database):
         infer_schema(database.asks(f"SELECT {wide}, 1 AS y"), label="y")
     names = [f"x{at}" for at in range(200)]
     text = f"SELECT {', '.join(f'{at} AS {name}' for at, name in enumerate(names))} -- wide"
-    (table,) = read_sql_tables(database.asks(text), SCHEMA.file, names, names)
+    (table,) = read_sql_tables(database.asks(text), build_request(names))
     assert table.get_column("x199")[0] == 199
 
 
@@ -288,7 +295,7 @@ def test_postgresql_sends_fewer_rows_at_a_time_if_they_are_long(database, monkey
         sql_source, "_rows_to_fetch", lambda *given: asked.append(measure(*given)) or asked[-1]
     )
     text = "SELECT repeat('x', 1 << 20) AS x FROM generate_series(1, 3)"
-    (table,) = read_sql_tables(database.asks(text), SCHEMA.file, ["x"], ["x"])
+    (table,) = read_sql_tables(database.asks(text), build_request(["x"]))
     assert table.frame.height == 3
     assert asked == [63]
 
@@ -312,11 +319,11 @@ def test_types_that_only_one_of_both_has(database):
         "12345678901234567890::numeric": "12345678901234567890",
     }
     for cell, text in kinds.items():
-        (table,) = read_sql_tables(database.asks(f"SELECT {cell} AS x"), SCHEMA.file, ["x"], ["x"])
+        (table,) = read_sql_tables(database.asks(f"SELECT {cell} AS x"), build_request(["x"]))
         assert str(table.get_column("x").cast(pl.String)[0]) == text
     for cell in ("ARRAY[1]", "'{}'::jsonb", "INTERVAL '1 day'", "int4range(1, 2)"):
         with pytest.raises(DataError, match="'x'"):
-            list(read_sql_tables(database.asks(f"SELECT {cell} AS x"), SCHEMA.file, ["x"], ["x"]))
+            list(read_sql_tables(database.asks(f"SELECT {cell} AS x"), build_request(["x"])))
 
 
 def said_of(source):
@@ -363,7 +370,9 @@ def test_a_password_comes_from_a_file_of_mode_600_alone(monkeypatch, tmp_path):
     file.chmod(0o644)
     assert "a password: put it into PGPASSWORD" in said_of(source)
     file.chmod(0o600)
-    assert [table.rows for table in read_sql_tables(source, SCHEMA.file, ["x", "y"], ["y"])] == [1]
+    assert [table.rows for table in read_sql_tables(source, build_request(["x", "y"], ["y"]))] == [
+        1
+    ]
 
 
 @pytest.mark.parametrize(

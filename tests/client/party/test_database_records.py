@@ -198,7 +198,10 @@ def test_records_held_out_are_known_by_the_account_that_counts_them(tmp_path):
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         for one in (learned, counted):
             budgets = consent.data["ward"].build_budgets(
-                "ward", one.fingerprint, one.contents, one.row_digests
+                name="ward",
+                fingerprint=one.fingerprint,
+                contents=one.contents,
+                rows=one.row_digests,
             )
             ledger.register(*budgets, among=False)
         assert ledger.count_shared_rows(counted.row_digests) == {"ward": 5}

@@ -32,9 +32,10 @@ class Owner:
                 return self.pending(ledger)
         consent = load_policy(self.folder / "party.toml")
         keeper, identities = PartyFolder(path=self.folder), self.world.deployment.identities
-        return owner_decisions.list_pending(
-            keeper, ledger, consent, identities, clock=self.world.clock
+        found = owner_approval.OwnerApprovals(
+            party_folder=keeper, ledger=ledger, policy=consent, clock=self.world.clock
         )
+        return found.list_pending(identities)
 
     def names(self):
         return [each.id for each in self.pending()]

@@ -221,7 +221,11 @@ def test_what_only_refuses_is_nothing_that_a_charge_depends_on(tmp_path, wired, 
     """A party that takes whatever is proposed charges what it costs, and shows no more."""
     world = wired.World(tmp_path)
     for name in (
-        *("job_limits.check_budget", "job_limits.check_round", "owner_approval.require_approval"),
+        *(
+            "budget_checks.check_budget",
+            "budget_checks.check_round",
+            "owner_approval.OwnerApprovals.require",
+        ),
         *(
             "accepted_run.check_plan",
             "query_validation.check_queries",

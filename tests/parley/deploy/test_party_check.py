@@ -89,7 +89,9 @@ def test_records_of_another_account_are_told_before_anybody_asks(north):
     dataset = load_policy(path).data["breast-cancer"]
     rows = load_dataset(dataset, north, label="network", intercept=False).row_digests
     with Ledger.open(north / "ledger.sqlite") as ledger:
-        ledger.register(*dataset.build_budgets("visits", "sha256:1", rows=rows[:7]))
+        ledger.register(
+            *dataset.build_budgets(name="visits", fingerprint="sha256:1", rows=rows[:7])
+        )
     found = items(north)["accounts"]
     assert found.status == 2
     assert "7 in 'visits'" in found.said
@@ -137,7 +139,9 @@ def test_a_policy_that_is_changed_while_its_party_runs_is_checked_like_one_that_
     dataset = load_policy(path).data["breast-cancer"]
     rows = load_dataset(dataset, north, label="network", intercept=False).row_digests
     with Ledger.open(north / "ledger.sqlite") as ledger:
-        ledger.register(*dataset.build_budgets("breast-cancer", "sha256:1", rows=rows[:7]))
+        ledger.register(
+            *dataset.build_budgets(name="breast-cancer", fingerprint="sha256:1", rows=rows[:7])
+        )
     before = path.read_text()
     path.write_text(before.replace("[data.breast-cancer]", "[data.visits]"))  # a fresh budget
     assert (said(), said()) == ("error", "error")
@@ -152,7 +156,8 @@ def test_equal_records_deleted_from_a_block_are_told_with_what_to_write(north):
     path = north / "ledger.sqlite"
     own = OwnerPolicy.model_validate({"data": {"ward": said}})
     with Ledger.open(path) as ledger:
-        (budget,) = own.data["ward"].build_budgets("ward", "sha256:1", "rows", rows, ("2022",))
+        facts = {"name": "ward", "fingerprint": "sha256:1", "contents": "rows"}
+        (budget,) = own.data["ward"].build_budgets(**facts, rows=rows, reads=("2022",))
         ledger.register(budget)
         ledger.reserve((an_entry(1, dataset="ward", blocks=("2022",)),))
     assert _check_no_overlap(path, own, {"ward": rows}) == "no record is in two accounts"
