@@ -89,12 +89,8 @@ class CiphertextDelivery:
         items, near = self._pending[receiver], self.neighbours[receiver]
         flags = np.zeros(self.run.degree, dtype=bool)
         flags[[n for n, j in enumerate(near) if j in items and j in self.sent]] = True
-        message = Ciphertexts(
-            sender=SERVER,
-            round_number=0,
-            sent=pack_mask(flags),
-            items=b"".join(items[j] for j in near if j in items),
-        )
+        sent, joined = pack_mask(flags), b"".join(items[j] for j in near if j in items)
+        message = Ciphertexts(sender=SERVER, round_number=0, sent=sent, items=joined)
         return encode(self.run, message)
 
     def discard_ciphertexts(self, receiver: int) -> None:

@@ -255,10 +255,8 @@ def encode_header(run: RunParameters, kind: int, sender: int, round_number: int)
 
 def encode(run: RunParameters, message: Message) -> bytes:
     """Return a message of a run as bytes."""
-    return (
-        encode_header(run, message.kind, message.sender, message.round_number)
-        + message.encode_body()
-    )
+    header = encode_header(run, message.kind, message.sender, message.round_number)
+    return header + message.encode_body()
 
 
 def read_sender(data: Bytes) -> int:

@@ -111,20 +111,10 @@ class LocalPartyGroup:
 def _mask_together(jobs: list[MaskJob]) -> None:
     """Mask B vectors; expand a key once if one vector adds it and another subtracts it."""
     adds = {key: n for n, job in enumerate(jobs) for key in job.added_keys}
-    edges = [
-        (adds[key], n, key)
-        for n, job in enumerate(jobs)
-        for key in job.subtracted_keys
-        if key in adds
-    ]
-    paired = {key for _, _, key in edges}
-    unpaired = [(n, 1, key) for key, n in adds.items() if key not in paired]
-    unpaired += [
-        (n, -1, key)
-        for n, job in enumerate(jobs)
-        for key in job.subtracted_keys
-        if key not in paired
-    ]
+    subtracts = {key: n for n, job in enumerate(jobs) for key in job.subtracted_keys}
+    edges = [(adds[key], n, key) for key, n in subtracts.items() if key in adds]
+    unpaired = [(n, 1, key) for key, n in adds.items() if key not in subtracts]
+    unpaired += [(n, -1, key) for key, n in subtracts.items() if key not in adds]
     add_shared_masks([job.words for job in jobs], unpaired, edges)
 
 

@@ -112,12 +112,8 @@ class AdvertisedKeys:
         """Return the Nonces message that goes with each Roster; empty if the graph is complete."""
         if not self.run.sparse:
             return b""
-        message = Nonces(
-            sender=SERVER,
-            round_number=0,
-            committed=self._present,
-            nonces=b"".join(self.by_party[i].nonce for i in sorted(self.by_party)),
-        )
+        joined = b"".join(self.by_party[i].nonce for i in sorted(self.by_party))
+        message = Nonces(sender=SERVER, round_number=0, committed=self._present, nonces=joined)
         return encode(self.run, message)
 
     def build_rosters(self, neighbours: list[list[int]]) -> Mapping[int, bytes]:

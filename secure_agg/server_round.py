@@ -167,11 +167,9 @@ class ServerRound:
     def build_confirmations(self, max_signers: int | None = None) -> bytes:
         """Build the Confirmations with at most `max_signers` signatures; None: with all of them."""
         signers = sorted(self.signatures)[:max_signers]
+        packed, signed = self._pack_parties(signers), b"".join(self.signatures[i] for i in signers)
         message = Confirmations(
-            sender=SERVER,
-            round_number=self.number,
-            signers=self._pack_parties(signers),
-            signatures=b"".join(self.signatures[i] for i in signers),
+            sender=SERVER, round_number=self.number, signers=packed, signatures=signed
         )
         return encode(self.run, message)
 

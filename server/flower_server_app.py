@@ -181,12 +181,8 @@ def serve(grid: Grid, context: Context) -> None:
         folder, job = _open_run_folder(context)
         place = folder.path
         deployment, parties = _load_roster(job, folder)
-        launch_run(
-            folder,
-            job,
-            transport=GridTransport(grid, deployment, folder=parties),
-            deployment=deployment,
-        )
+        transport = GridTransport(grid, deployment, folder=parties)
+        launch_run(folder, job, transport=transport, deployment=deployment)
         if parties is not None and place != _get_environment("PARLEY_RUN"):
             _delete_secrets(parties)
 

@@ -213,10 +213,8 @@ All these frequencies together move no mass by more than this.
 def _compose_repeated(kind: Step, interval: float, count: int) -> _Loss:
     """Compute `PrivacyLossDistribution.self_compose`, with cached moments."""
     (loss, lost), moments = _compute_step_loss(kind, interval), _compute_log_moments(kind, interval)
-    both = [
-        _compute_convolution(*each, count)
-        for each in zip(_list_directions(loss), moments, strict=True)
-    ]
+    directions = zip(_list_directions(loss), moments, strict=True)
+    both = [_compute_convolution(*each, count) for each in directions]
     composed, more = zip(*both, strict=True)
     # Each step adds an error of masses, relative to masses that earlier errors may have enlarged.
     before = math.expm1(count * math.log1p(lost))
@@ -278,10 +276,8 @@ def _transform(pmf: Any, length: int) -> tuple[NDArray[np.complex128], NDArray[n
 @functools.lru_cache(maxsize=64)
 def _compute_log_moments(kind: Step, interval: float) -> tuple[NDArray[np.float64], ...]:
     """Return `[40]` log moments of one step's loss, for each direction."""
-    return tuple(
-        _compute_pmf_moments(each._probs)
-        for each in _list_directions(_compute_step_loss(kind, interval)[0])
-    )
+    loss, _ = _compute_step_loss(kind, interval)
+    return tuple(_compute_pmf_moments(each._probs) for each in _list_directions(loss))
 
 
 def _compute_pmf_moments(masses: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -350,11 +346,8 @@ class _ReplacedGaussianLoss(GaussianPrivacyLoss):  # type: ignore[misc]  # the l
 
     def _invert(self, epsilons: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the largest x with each loss; see `_inverse_privacy_loss_replace`."""
-        log_alpha = (
-            0.5 * (self.sensitivity / self._standard_deviation) ** 2
-            + math.log1p(-self.sampling_prob)
-            - math.log(self.sampling_prob)
-        )
+        rate, ratio = self.sampling_prob, self.sensitivity / self._standard_deviation
+        log_alpha = 0.5 * ratio**2 + math.log1p(-rate) - math.log(rate)
         # A grid's losses lie on both sides of 0.
         sizes, places = np.unique(np.abs(epsilons), return_inverse=True)
         # The library's `math` functions: those of arrays may differ in the last bit.

@@ -162,11 +162,8 @@ class LifeTable:
         risk, events = self.at_risk[groups], self.events[groups]
         whole, died = risk.sum(axis=0), events.sum(axis=0)
         of_whole = np.broadcast_to(self._risk, (max(len(groups), 1), *self._risk.shape))
-        least = (
-            MIN_DEVIATIONS
-            * self.deviation
-            * self.compute_deviation(of_whole.swapaxes(0, 1), axes=2)
-        )
+        times = MIN_DEVIATIONS * self.deviation
+        least = times * self.compute_deviation(of_whole.swapaxes(0, 1), axes=2)
         kept = np.logical_and.accumulate(whole > np.maximum(least, 1.0))
         if degrees < 1 or not kept.any():
             return LogRankResult(chi_squared=np.nan, degrees=max(degrees, 0), p=np.nan)

@@ -20,6 +20,13 @@ def translate_error(error: Exception, place: str, lock_timeout_s: float) -> Ledg
     return said(error, place, lock_timeout_s)
 
 
+def _build_locked(place: str, timeout_s: float) -> LedgerUnavailable:
+    return LedgerUnavailable(
+        f"Another process has used {place} for more than {timeout_s:.0f} s. Try again when it has "
+        f"finished. {_UNCHANGED}"
+    )
+
+
 def _translate_sqlite(cause: Exception, place: str, lock_timeout_s: float) -> LedgerError:
     # The low byte of an extended result code is its class: https://sqlite.org/rescode.html
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
@@ -31,10 +38,7 @@ def _translate_sqlite(cause: Exception, place: str, lock_timeout_s: float) -> Le
             f"{_UNCHANGED}"
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return LedgerUnavailable(
-            f"Another process has used {place} for more than {lock_timeout_s:.0f} s. Try again "
-            f"when it has finished. {_UNCHANGED}"
-        )
+        return _build_locked(place, lock_timeout_s)
     if code == sqlite3.SQLITE_NOTADB:
         return NotALedger(f"Expected a ledger at {place}, got another kind of file.")
     if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_TOOBIG):
@@ -51,10 +55,7 @@ def _translate_postgresql(cause: Exception, place: str, lock_timeout_s: float) -
             "it: the same step is never charged twice."
         )
     if state == "55P03":
-        return LedgerUnavailable(
-            f"Another process has used {place} for more than {lock_timeout_s:.0f} s. Try again "
-            f"when it has finished. {_UNCHANGED}"
-        )
+        return _build_locked(place, lock_timeout_s)
     text = str(getattr(getattr(cause, "diag", None), "message_primary", "") or state)
     if state in ("25006", "42501") or state.startswith("53"):
         return LedgerUnavailable(f"Cannot write to {place}: {text}. {_UNCHANGED}")

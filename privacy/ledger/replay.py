@@ -74,12 +74,12 @@ class Replay:
             gone = f"records {expected} to {last} are missing"
             if last == expected:
                 gone = f"record {expected} is missing"
-            self._add(expected, f"Expected record {expected}, got {record.position}: {gone}.")
+            self._add(f"Expected record {expected}, got {record.position}: {gone}.", expected)
         if not record.is_successor_of(replace(self.head, records=record.position - 1)):
             self._add(
-                record.position,
                 f"Record {record.position} doesn't match its hash and the record before it: "
                 "one of the two was edited, removed or moved.",
+                record.position,
             )
         # Continue from the stored hash, so that one edit is reported as one problem.
         self.head = ChainHead(records=record.position, hash=record.hash)
@@ -88,7 +88,7 @@ class Replay:
             self.accounts[record.key] = self._apply_record(record)
             self.vouched = record.parse_body().get("accounts")
         except UNREADABLE as error:
-            self._add(record.position, f"Record {record.position} is not valid here: {error}")
+            self._add(f"Record {record.position} is not valid here: {error}", record.position)
 
     def _apply_record(self, record: LedgerRecord) -> BudgetAccount:
         """Return the record's account after it."""
@@ -125,9 +125,8 @@ class Replay:
         if not budget.can_admit(spent):
             epsilon = budget.compute_epsilon(spent)
             self._add(
-                0,
                 f"Expected data set {budget.name!r} to stay within {budget.guarantee}, "
-                f"the log adds up to ε = {format_rounded_up(epsilon, 9)}.",
+                f"the log adds up to ε = {format_rounded_up(epsilon, 9)}."
             )
 
     def finish(self) -> None:
@@ -139,20 +138,16 @@ class Replay:
 
     def _check_charged_together(self, keys: list[BudgetKey]) -> None:
         """Check that every release on data is charged to all of their budgets, or to none."""
-        charged = {
-            key: {(run_id, index) for run_id, own, index in self._live if own == key}
-            for key in keys
-        }
-        for run_id, index in sorted(set().union(*charged.values()), key=str):
-            missing = [str(key) for key in keys if (run_id, index) not in charged[key]]
+        releases = {(run_id, index) for run_id, key, index in self._live if key in keys}
+        for run_id, index in sorted(releases, key=str):
+            missing = [str(key) for key in keys if (run_id, key, index) not in self._live]
             if missing:
                 self._add(
-                    0,
                     f"Expected release {index} of run {run_id!r} to be charged to every budget of "
-                    f"its data, it is not charged to {' and '.join(missing)}.",
+                    f"its data, it is not charged to {' and '.join(missing)}."
                 )
 
-    def _add(self, position: int, message: str) -> None:
+    def _add(self, message: str, position: int = 0) -> None:
         self.problems.append(LedgerProblem(position=position, message=message))
 
 

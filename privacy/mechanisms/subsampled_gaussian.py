@@ -179,11 +179,8 @@ class SampledGaussian(StepsNoise):
     @property
     def multiplier(self) -> float:
         """σ/C, rounded down: Δ is C or 2C."""
-        exactly = (
-            Neighbouring(self.neighbouring).radii
-            * Fraction(self.sigma)
-            / Fraction(self.sensitivity)
-        )
+        radii = Neighbouring(self.neighbouring).radii
+        exactly = radii * Fraction(self.sigma) / Fraction(self.sensitivity)
         nearest = float(exactly)
         return nearest if nearest <= exactly else math.nextafter(nearest, 0.0)
 

@@ -225,9 +225,8 @@ def plan_batch(
         alone = replace(terms, noise_point=NOISE_POINTS["server"])
         whole = _plan_with_law(queries, parts, "laplace", alone, epsilon, run_id, number)
         shared = terms.noise_point.in_contributions
-        made = NOISE_REPLACEMENTS[law](
-            whole.batch, terms.facts, law, epsilon, terms.counting, shared
-        )
+        build = NOISE_REPLACEMENTS[law]
+        made = build(whole.batch, terms.facts, law, epsilon, terms.counting, shared)
         if isinstance(made, RandomisedReports):
             return _move_noise_inside(whole, made)
         return replace(whole, replacement=made)
@@ -256,12 +255,8 @@ def _move_noise_inside(planned: PlannedBatch, reports: RandomisedReports) -> Pla
         against=PARTY_NOISE_POINT.adversary,
     )
     batch = QueryBatch(queries=(reports.query,), weights=(1,))
-    return replace(
-        planned,
-        batch=batch,
-        plan=replace(planned.plan, guarantees=(guarantee,)),
-        replacement=reports,
-    )
+    plan = replace(planned.plan, guarantees=(guarantee,))
+    return replace(planned, batch=batch, plan=plan, replacement=reports)
 
 
 def _compute_log(error: float) -> float:

@@ -75,10 +75,8 @@ def _build_block_accounts(
     """
     before = totals.compute_by_block(blocks)
     after = totals.with_hold(_ANOTHER_JOB, cost, blocks).compute_by_block(blocks)
-    return tuple(
-        BlockAccount(name=name, left=left, after=after[name][1])
-        for name, (_, left) in before.items()
-    )
+    both = [(name, left, after[name][1]) for name, (_, left) in before.items()]
+    return tuple(BlockAccount(name=name, left=left, after=then) for name, left, then in both)
 
 
 def count_fitting_jobs(totals: BudgetAccount, cost: Claims, blocks: Blocks = ()) -> int:

@@ -163,11 +163,9 @@ def compute_attacker_rates(spent: Composition) -> tuple[AttackerRate, ...]:
     """Return what all releases of `spent` reveal to an attacker, for one of the unit and for
     groups.
     """
+    rates = {k: compute_attack_power(spent, members=k) for k in GROUP_SIZES}
     return tuple(
-        AttackerRate(
-            members=k, alarms=FALSE_ALARM_RATE, rate=compute_attack_power(spent, members=k)
-        )
-        for k in GROUP_SIZES
+        AttackerRate(members=k, alarms=FALSE_ALARM_RATE, rate=rate) for k, rate in rates.items()
     )
 
 

@@ -111,18 +111,8 @@ def build_federation(
             "Expected every party to disclose its number of records (public under replace-one), "
             f"got {len(sizes)} of {len(facts)}."
         )
-    if least != "auto":
-        small = [
-            f"{deployment.parties[i].name} ({own.records})"
-            for i, own in sorted(facts.items())
-            if own.records is not None and own.records < least
-        ]
-        if small:
-            raise JobError(
-                f"Expected every party to hold at least parties.min-records = {least} records, got "
-                f"fewer of {', '.join(small)}."
-            )
-    known = Federation.from_sizes(np.array(sizes), None if least == "auto" else least)
+    names = [deployment.parties[i].name for i in facts]
+    known = Federation.from_sizes(np.array(sizes), None if least == "auto" else least, names)
     # As if the absent parties had the mean size: n̄ only scales the weights.
     total = round(known.total_records * parties / len(sizes))
     return replace(known, parties=parties, total_records=total)

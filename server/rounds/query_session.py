@@ -262,12 +262,8 @@ class QuerySession:
             present=list(total.survivors) if planned.by_party else [],
         )
         line = made.to_line()
-        commit_release(
-            self.ledger,
-            held,
-            outcome={"survivors": survivors, "epsilon": format_rounded_up(spent)},
-            checkpoint=line.encode(),
-        )
+        outcome = {"survivors": survivors, "epsilon": format_rounded_up(spent)}
+        commit_release(self.ledger, held, outcome=outcome, checkpoint=line.encode())
         self.folder.append(line)
         self.released.append(made)
         return made
