@@ -62,11 +62,11 @@ def drawn(records: int, rng: np.random.Generator, heavy: bool) -> RawPartyBlock:
 def noise_of(law: str, epsilon: float) -> CellNoise:
     moved = compute_sensitivity(ASKED.build_record_set(SCHEMA, WEIGHT), Neighbouring.REPLACE_ONE)
     if law == "laplace":
-        return CellNoise.from_law(law, scale=moved.l1 / epsilon, sampling=True)
+        return CellNoise(law=law, scale=moved.l1 / epsilon, sampling=True)
     sigma = compute_gaussian_sigma(
         "exact", sensitivity=moved.compute_l2(), epsilon=epsilon, delta=1e-6, rounds=1
     )
-    return CellNoise.from_law(law, scale=sigma, sampling=True)
+    return CellNoise(law=law, scale=sigma, sampling=True)
 
 
 def answered(block: RawPartyBlock, noise: CellNoise, rng: np.random.Generator | None):
@@ -83,7 +83,7 @@ def truth(heavy: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return a population's coefficients and correlations, and which of those have the third
     number.
     """
-    exact = CellNoise.from_law("laplace", scale=1.0)
+    exact = CellNoise(law="laplace", scale=1.0)
     table, beside = answered(drawn(2 * 10**6, np.random.default_rng(2), heavy), exact, None)
     pairs = zip(table["column"], table["with"], strict=True)
     free = np.array(["noise" in pair for pair in pairs])

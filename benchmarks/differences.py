@@ -36,7 +36,7 @@ def main() -> None:
     for (kind, drawn), sizes, deviation, (law, scale) in itertools.product(
         VALUES.items(), ((100, 100), (1000, 300), (5000, 5000)), (2, 10, 40), LAWS
     ):
-        noise, p = CellNoise.from_law(law, scale=scale * deviation), []
+        noise, p = CellNoise(law=law, scale=scale * deviation), []
         for _ in range(draws):
             groups = [drawn(rng, size) for size in sizes]
             sums = np.array([[len(t), t.sum(), (2 * t * t - 1).sum()] for t in groups]).T

@@ -36,7 +36,7 @@ def main() -> None:
     for margins, records, (law, scale), deviation in itertools.product(
         MARGINS, (300, 3000), laws, (2, 10, 40)
     ):
-        shares, noise = np.outer(*margins), CellNoise.from_law(law, scale=scale * deviation)
+        shares, noise = np.outer(*margins), CellNoise(law=law, scale=scale * deviation)
         p = []
         for _ in range(tables):
             drawn = rng.multinomial(records, shares.ravel()).reshape(shares.shape)

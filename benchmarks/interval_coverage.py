@@ -135,7 +135,7 @@ def last_step(query: Query, block: RawPartyBlock) -> Query:
     steps = list[AnsweredQuery]()
     while query.step_shares or query.interim_text:
         noisy = sum(query.compute_party_vectors(block, 2**20))
-        noise = CellNoise.from_law("laplace", scale=1.0)
+        noise = CellNoise(law="laplace", scale=1.0)
         steps.append(AnsweredQuery(query=query, noisy=noisy, weight=2**20, noise=noise))
         query = query.build_next_step(steps, SCHEMA)
     return query
@@ -196,8 +196,8 @@ def measured(
     total = sum(planned.counting.compute_party_vectors(planned.batch, block, range(PARTIES)))
     stream = NoiseStream.from_seed(1, name, law, block.records, str(epsilon))
     noise = planned.plan.primary.mechanism.draw_many(draws, stream)
-    reach = CellNoise.from_law(
-        law, scale=planned.compute_scale(), rounding=own.bound_rounding_error(PARTIES)
+    reach = CellNoise(
+        law=law, scale=planned.compute_scale(), rounding=own.bound_rounding_error(PARTIES)
     )
     facts = QueryFacts(schema=SCHEMA, neighbouring=terms.facts.neighbouring, records=block.records)
     held, told = np.zeros(len(truth)), np.zeros(len(truth))

@@ -121,7 +121,7 @@ def table_of(case: Case, rng: np.random.Generator) -> dict[str, NDArray[np.float
         scale = compute_sensitivity(
             query.build_record_set(SCHEMA, WEIGHT), REPLACED
         ).compute_l2() / (mu * math.sqrt(share / 100))
-        noise = CellNoise.from_law("gaussian", scale=scale, sampling=True)
+        noise = CellNoise(law="gaussian", scale=scale, sampling=True)
         noisy = total + np.rint(rng.normal(0, scale, total.shape)).astype(np.int64)
         steps.append(AnsweredQuery(query=query, noisy=noisy, weight=WEIGHT, noise=noise))
         if len(steps) < len(SHARES):

@@ -52,11 +52,9 @@ def told(query: Survival, block: RawPartyBlock, epsilon: float, rng: np.random.G
     facts = QueryFacts(
         schema=SCHEMA, neighbouring=Neighbouring.REPLACE_ONE, records=len(block.columns["time"])
     )
-    both = [
-        CellNoise.from_law("laplace", scale=2 / epsilon, sampling=which) for which in (False, True)
-    ]
+    both = [CellNoise(law="laplace", scale=2 / epsilon, sampling=which) for which in (False, True)]
     tables = [query.answer(noisy, 1, noise, facts) for noise in both]
-    without = query.answer(vector, 1, CellNoise.from_law("laplace", scale=0.01), facts)["value"]
+    without = query.answer(vector, 1, CellNoise(law="laplace", scale=0.01), facts)["value"]
     return tables, query.derive_tables(noisy, 1, both[0], facts), np.asarray(without)
 
 

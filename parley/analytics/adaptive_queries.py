@@ -56,7 +56,7 @@ def release_in_steps(
         answers.append(answer)
         if (made := answer.source) is None:
             raise TypeError("Expected steps with noise on a sum.")
-        noise = CellNoise.from_law(made.law, scale=made.scale)
+        noise = CellNoise(law=made.law, scale=made.scale)
         noisy, weight = made.parts[0].noisy, made.weight
         steps.append(AnsweredQuery(query=query, noisy=noisy, weight=weight, noise=noise))
         if len(steps) < count:

@@ -113,8 +113,8 @@ class AnswerSource:
         return whole
 
     def _build_noise(self, applied: Intervals, rows: int) -> CellNoise:
-        return CellNoise.from_law(
-            self.law,
+        return CellNoise(
+            law=self.law,
             scale=self.scale,
             rounding=self.query.bound_rounding_error(self.parties),
             sampling=applied.sampling,

@@ -277,7 +277,7 @@ def _read_count(
     explains it.
     """
     counted = np.asarray(answer.table["value"], dtype=np.float64)
-    noise = CellNoise.from_law(answer.law, scale=answer.scale)
+    noise = CellNoise(law=answer.law, scale=answer.scale)
     if balance is not None:
         over, spread = float(counted[0]), 1.0 / balance.fraction.denominator
         reach = spread * noise.compute_half_width(cells=max_counts)

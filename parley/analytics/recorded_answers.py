@@ -112,7 +112,7 @@ def _make_consistent(
     return BatchConsistency(
         batch=batch,
         facts=part.facts,
-        noise=CellNoise.from_law(released.law, scale=released.scale),
+        noise=CellNoise(law=released.law, scale=released.scale),
         clipped=terms.counting.clip != "",
     ).make_consistent(part.noisy)
 

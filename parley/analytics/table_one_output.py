@@ -253,7 +253,7 @@ def _compute_percentage(
     """
     ends: Sequence[float]
     if noise:
-        tail = CellNoise.from_law(facts["law"], scale=1.0).build_ratio_tail(scale, noise)
+        tail = CellNoise(law=facts["law"], scale=1.0).build_ratio_tail(scale, noise)
         ends = [float(end) for end in compute_ratio_interval(row[0], size, tail, 0.05)]
     else:
         ends = [end / size for end in row[1:]]

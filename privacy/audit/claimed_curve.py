@@ -53,15 +53,10 @@ class ClaimedCurve:
                 all.
         """
         deltas = (0.0, delta, *np.logspace(-12, math.log10(0.99), points).tolist())
-        found = [
-            (
-                spent.compute_lowest_epsilon(each)[1]
-                if by is None
-                else spent.compute_epsilon_by(by, each),
-                each,
-            )
-            for each in deltas
-        ]
+        if by is None:
+            found = [(spent.compute_lowest_epsilon(each)[1], each) for each in deltas]
+        else:
+            found = [(spent.compute_epsilon_by(by, each), each) for each in deltas]
         # An ε of 700 is near the logarithm of the largest float, so such a point has no content.
         return cls(points=tuple(point for point in found if point[0] < 700))
 

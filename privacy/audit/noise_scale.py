@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 import numpy as np
@@ -140,12 +140,8 @@ class Residuals:
         return cls(law=known, vectors=vectors, dimension=dimension, total=total)
 
     def __add__(self, other: Residuals) -> Residuals:
-        return Residuals(
-            law=self.law,
-            vectors=self.vectors + other.vectors,
-            dimension=self.dimension,
-            total=self.total + other.total,
-        )
+        vectors, total = self.vectors + other.vectors, self.total + other.total
+        return replace(self, vectors=vectors, total=total)
 
     def scale_upper(self, alpha: float) -> float:
         """Return a limit that the scale exceeds with chance at most `alpha`."""

@@ -22,7 +22,7 @@ from scipy.special import bdtr, bdtrc, ndtr, ndtri
 
 from parley.privacy.accounting.rounding import check_delta
 from parley.privacy.audit.event_counts import LowerBound, check_alpha, compute_alpha
-from parley.privacy.audit.two_world_bounds import compute_gaussian_lower
+from parley.privacy.audit.two_world_bounds import build_gaussian_bound
 
 _LARGEST_EPSILON = 200.0
 _LARGEST_MU = 30.0
@@ -73,12 +73,9 @@ def one_run_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
     """Return `compute_one_run_epsilon` with its confidence. It assumes nothing about the noise."""
+    alpha = compute_alpha(confidence)
     epsilon = compute_one_run_epsilon(
-        canaries=canaries,
-        guesses=guesses,
-        right=right,
-        alpha=compute_alpha(confidence),
-        delta=delta,
+        canaries=canaries, guesses=guesses, right=right, alpha=alpha, delta=delta
     )
     return LowerBound(method="one-run", epsilon_lower=epsilon, confidence=confidence, delta=delta)
 
@@ -111,16 +108,9 @@ def one_run_fdp_bound(
     *, canaries: int, guesses: int, right: int, confidence: float, delta: float
 ) -> LowerBound:
     """Return `compute_one_run_mu` and the ε of that curve at δ: Gaussian curve assumed."""
-    check_delta(delta)
     alpha = compute_alpha(confidence)
     mu = compute_one_run_mu(canaries=canaries, guesses=guesses, right=right, alpha=alpha)
-    return LowerBound(
-        method="one-run-fdp",
-        epsilon_lower=compute_gaussian_lower(mu, delta),
-        mu_lower=mu,
-        confidence=confidence,
-        delta=delta,
-    )
+    return build_gaussian_bound("one-run-fdp", mu, confidence=confidence, delta=delta)
 
 
 def find_surest_guesses(

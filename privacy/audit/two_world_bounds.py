@@ -74,10 +74,15 @@ def mu_bound(
     false_positives: Hits, false_negatives: Hits, *, confidence: float, delta: float
 ) -> LowerBound:
     """Return `mu_lower` and the ε of that curve at δ."""
-    check_delta(delta)
     mu = compute_mu_lower(false_positives, false_negatives, alpha=compute_alpha(confidence))
+    return build_gaussian_bound("mu", mu, confidence=confidence, delta=delta)
+
+
+def build_gaussian_bound(method: str, mu: float, *, confidence: float, delta: float) -> LowerBound:
+    """Return a method's bound on μ with the ε of that Gaussian curve at δ."""
+    check_delta(delta)
     return LowerBound(
-        method="mu",
+        method=method,
         epsilon_lower=compute_gaussian_lower(mu, delta),
         mu_lower=mu,
         confidence=confidence,

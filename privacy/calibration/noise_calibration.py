@@ -97,12 +97,11 @@ def compute_as_printed_limit(delta: float) -> float:
     """
     if not 0 < delta < 1:
         raise CalibrationError(f"Expected 0 < delta < 1, got {delta}.")
-    return find_largest(
-        lambda epsilon: (
-            compute_gaussian_epsilon(_compute_as_printed_mu(epsilon, delta), delta) <= epsilon
-        ),
-        start=-math.log(delta) / 10,
-    )
+
+    def holds(epsilon: float) -> bool:
+        return compute_gaussian_epsilon(_compute_as_printed_mu(epsilon, delta), delta) <= epsilon
+
+    return find_largest(holds, start=-math.log(delta) / 10)
 
 
 def check_budget(epsilon: float, delta: float, rounds: int, sensitivity: float) -> None:
@@ -273,10 +272,8 @@ def _widen_until_verified(
     """Return the mechanism with its σ raised by the few ulp by which T events may exceed ε."""
     wider = 1e-14
     while True:
-        if (
-            need.compose_rounds(mechanism).compute_epsilons(need.delta).get(conversion, math.inf)
-            <= need.epsilon
-        ):
+        found = need.compose_rounds(mechanism).compute_epsilons(need.delta)
+        if found.get(conversion, math.inf) <= need.epsilon:
             return mechanism
         if wider > 1e-3:
             raise CalibrationError(

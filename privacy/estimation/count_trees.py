@@ -24,6 +24,8 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from parley.privacy.accounting.rounding import check_whole
+
 _MAX_CELLS = 1 << 24
 
 Number = TypeVar("Number", np.int64, np.float64)
@@ -37,12 +39,9 @@ class CountTree:
     branching: int
 
     def __post_init__(self) -> None:
-        for name, value, most in (
-            ("cells", self.cells, _MAX_CELLS),
-            ("branching", self.branching, _MAX_CELLS),
-        ):
-            if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= most:
-                raise ValueError(f"Expected {name} from 2 to {most}, got {value!r}.")
+        for name in ("cells", "branching"):
+            if check_whole(name, getattr(self, name), 2) > _MAX_CELLS:
+                raise ValueError(f"Expected {name} from 2 to {_MAX_CELLS}, got more.")
 
     @cached_property
     def widths(self) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ draws). This is post-processing.
 treated as independent draws. They are not independent if a person has several.
 
     >>> table = np.array([[300.0, 100.0], [100.0, 300.0]])
-    >>> run_independence_test(table, CellNoise.from_law("gaussian", scale=10.0)).p
+    >>> run_independence_test(table, CellNoise(law="gaussian", scale=10.0)).p
     0.0005
 """
 

@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,11 +204,6 @@ class CellNoise:
     def __post_init__(self) -> None:
         if self.law not in _LAWS:
             raise ValueError(f"Expected noise of {', '.join(_LAWS)}, got {self.law}.")
-
-    @classmethod
-    def from_law(cls, law: str, **facts: Any) -> CellNoise:
-        """Build the noise of a law, with its scale among the facts."""
-        return cls(law=law, **facts)
 
     def compute_alpha(self, level: float = 0.95) -> float:
         """Return the error probability of each row such that all rows hold with `level`.

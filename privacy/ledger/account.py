@@ -47,6 +47,7 @@ from parley.privacy.accounting.account_certificates import AccountCertificate, i
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.privacy_events import PlannedSteps, PrivacyEvent, parse_event
+from parley.privacy.accounting.rounding import check_whole
 from parley.privacy.ledger.block_composition import OTHER_BLOCKS, Blocks, SpentByBlock
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import encode_canonical_json
@@ -406,16 +407,10 @@ def encode_claims(claims: Claims) -> list[dict[str, object]]:
 
 def parse_claims(values: Iterable[Mapping[str, object]]) -> Claims:
     """Parse the result of `encode_claims`; raise ValueError, KeyError or TypeError otherwise."""
-    return tuple((parse_event(v["event"]), _parse_count(v["count"])) for v in values)
+    return tuple((parse_event(v["event"]), check_whole("count", v["count"])) for v in values)
 
 
 def _remove_claim(claims: Claims, event: PrivacyEvent) -> Claims:
     """Return the claims without one release of this kind."""
     fewer = ((each, n - (each == event)) for each, n in claims)
     return tuple((each, n) for each, n in fewer if n)
-
-
-def _parse_count(value: object) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"Expected a count ≥ 1, got {value!r}.")
-    return value

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Self
 
 from parley.privacy.accounting.privacy_events import PrivacyEvent, parse_event
+from parley.privacy.accounting.rounding import check_whole
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.block_composition import Blocks, parse_blocks
 from parley.privacy.ledger.budget import BudgetKey, check_name
@@ -45,8 +46,7 @@ class LedgerEntry:
         check_name(self.run_id, "run_id")
         check_name(self.dataset, "dataset")
         check_name(self.party, "party")
-        if not isinstance(self.index, int) or isinstance(self.index, bool) or self.index < 0:
-            raise ValueError(f"Expected index to be a whole number ≥ 0, got {self.index!r}.")
+        check_whole("index", self.index, 0)
         check_facts(self.facts)
         object.__setattr__(self, "blocks", parse_blocks(self.blocks))
         if self.blocks and self.key.unit is not Unit.RECORD:

@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 from parley.privacy.accounting.privacy_events import Pure
 from parley.privacy.accounting.rounding import (
     check_positive,
+    check_whole,
     format_exact,
     round_root_up,
     to_fraction,
@@ -61,8 +62,7 @@ class RandomisedResponse:
                 f"Expected epsilon ≤ {format_exact(_MAX_EPSILON)}, got "
                 f"{format_exact(self.epsilon)}."
             )
-        if isinstance(self.answers, bool) or not isinstance(self.answers, int) or self.answers < 2:
-            raise ValueError(f"Expected at least 2 answers, got {self.answers!r}.")
+        check_whole("number of answers", self.answers, 2)
 
     @property
     def lie_probability(self) -> float:

@@ -16,7 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.accounting.privacy_events import Approximate, GaussianEvent, PrivacyEvent
-from parley.privacy.accounting.rounding import check_positive, round_quotient_up, round_root_up
+from parley.privacy.accounting.rounding import (
+    check_positive,
+    check_whole,
+    round_quotient_up,
+    round_root_up,
+)
 from parley.privacy.mechanisms.base import compute_tail_odds
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.privacy.sampling.rounded_gaussian import add_rounded_gaussian, add_rounded_gaussian_rows
@@ -52,21 +57,15 @@ class ShareSplit:
     fine_bits: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("parties", "honest", "colluders", "fine_bits"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise ValueError(f"Expected {name} to be an integer, got {value!r}.")
-        if (
-            self.colluders < 0
-            or self.honest < 1
-            or not self.min_contributions <= self.parties <= _MAX_SHARES
-        ):
+        for name, least in {"parties": 1, "honest": 1, "colluders": 0, "fine_bits": 0}.items():
+            check_whole(name, getattr(self, name), least)
+        if not self.min_contributions <= self.parties <= _MAX_SHARES:
             raise ValueError(
                 "Expected k ≥ 1 honest shares, c ≥ 0 colluders and k + c ≤ m ≤ 2^20 parties, got "
                 f"k = {self.honest}, c = {self.colluders}, m = {self.parties}."
             )
-        if not 0 <= self.fine_bits <= 60:
-            raise ValueError(f"Expected 0 to 60 fine bits, got {self.fine_bits}.")
+        if self.fine_bits > 60:
+            raise ValueError(f"Expected at most 60 fine bits, got {self.fine_bits}.")
         check_positive("the scale of a share", self.scale)
 
     @property

@@ -143,7 +143,7 @@ class PlannedBatch:
         scale = mechanism.scale
         if shares is not None:
             scale *= math.sqrt((survivors or shares.min_contributions) / shares.honest)
-        return CellNoise.from_law(mechanism.law, scale=scale)
+        return CellNoise(law=mechanism.law, scale=scale)
 
     def compute_errors(self, facts: QueryFacts) -> tuple[float, ...]:
         """Return each query's expected error from noise."""

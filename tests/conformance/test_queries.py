@@ -157,7 +157,7 @@ class QueryConformance:
     def test_its_answer_has_a_value_and_an_interval_for_every_key(self):
         rng = np.random.default_rng(8)
         block = block_of(records(4000, rng))
-        noise = CellNoise.from_law("laplace", scale=1.0)
+        noise = CellNoise(law="laplace", scale=1.0)
         for query, relation in self.asked():
             private = relation is Neighbouring.ADD_OR_REMOVE_ONE
             facts = QueryFacts(

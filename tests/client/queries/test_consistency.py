@@ -108,7 +108,7 @@ def test_intervals_hold_as_often_as_they_say_and_those_of_another_scale_do_not(n
 
 def held(off, agreed, law, weight, *, factor=1.0, together=1):
     """How often answers that are off by so much are within their intervals: each, or all."""
-    reach = CellNoise.from_law(law, scale=30 * factor, together=together)
+    reach = CellNoise(law=law, scale=30 * factor, together=together)
     inside = off <= agreed.compute_half_widths(reach, weight)
     return inside.mean() if together == 1 else inside.all(axis=1).mean()
 
@@ -119,7 +119,7 @@ def test_what_counts_other_records_or_was_cut_or_has_hardly_any_noise_is_left_al
     assert agreement(two).make_consistent(exact) == [None, None]
     alike = [Count(by=("sex",)), Histogram(column="ward")]
     assert agreement(alike, clipped=True).make_consistent(exact) == [None, None]
-    fine = CellNoise.from_law("laplace", scale=0.5)
+    fine = CellNoise(law="laplace", scale=0.5)
     assert agreement(alike, noise=fine).make_consistent(exact) == [None, None]
     first, second = agreement(alike, records=15).make_consistent(exact)
     assert first.values.tolist() == [7.0, 8.0]

@@ -32,7 +32,7 @@ ROWS = [
     *((126, 36, "c", 38), (6, 56, "a", -5), (35, 33, "b", 22), (49, 125, "c", -9)),
     *((73, 22, "a", 13), (52, 115, "b", 16), (16, 102, "c", -16), (5, 108, "a", -23)),
 ]
-EXACT = CellNoise.from_law("laplace", scale=0.01)  # a deviation of 10⁻²¹
+EXACT = CellNoise(law="laplace", scale=0.01)  # a deviation of 10⁻²¹
 ALL = CorrelationsQuery(
     of=("dose", "weight", "arm", "gain"), regressions=("gain ~ dose + weight + arm", "gain ~ dose")
 )
@@ -147,7 +147,7 @@ def test_tests_keep_their_level_where_noise_is_as_large_as_sampling(law):
     """400 draws without a slope: 5 % of p below .05, ± four deviations; blindly, far more."""
     rng, noise = (
         np.random.default_rng(8),
-        CellNoise.from_law(law, scale=8.0 if law == "gaussian" else 6.0),
+        CellNoise(law=law, scale=8.0 if law == "gaussian" else 6.0),
     )
     held, blind = [], []
     for _ in range(400):
@@ -164,7 +164,7 @@ def test_tests_keep_their_level_where_noise_is_as_large_as_sampling(law):
 
 
 def test_p_of_laplace_noise_and_a_normal_error_is_that_of_draws():
-    rng, noise = np.random.default_rng(9), CellNoise.from_law("laplace", scale=1.0)
+    rng, noise = np.random.default_rng(9), CellNoise(law="laplace", scale=1.0)
     for b, s in ((1.0, 0.3), (0.5, 1.0), (1.0, 4.0)):
         apart = np.abs(rng.laplace(0, b, 200_000) + rng.normal(0, s, 200_000))
         for t in (0.0, 1.0, 3.0, 6.0):
@@ -174,7 +174,7 @@ def test_p_of_laplace_noise_and_a_normal_error_is_that_of_draws():
 
 def test_too_few_records_have_no_value_and_are_told_how_many_it_takes():
     rng = np.random.default_rng(4)
-    noise = CellNoise.from_law("gaussian", scale=30.0 * ALL.get_steps_per_unit(4096))
+    noise = CellNoise(law="gaussian", scale=30.0 * ALL.get_steps_per_unit(4096))
     rows = drawn(12_000, rng)
     table, beside = told(ALL, block(rows), noise, rng)
     fitted = beside["gain ~ dose + weight + arm"]

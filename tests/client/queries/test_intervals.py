@@ -78,7 +78,7 @@ def test_intervals_of_all_cells_at_once_hold_together_at_the_noises_scale_and_no
     draws = truth + NOISES[law](rng, (TURNS, 16))
 
     def rate(scale, together):
-        noise = CellNoise.from_law(law, scale=scale, together=together)
+        noise = CellNoise(law=law, scale=scale, together=together)
         return covered(query, draws, truth, noise, facts_of(REPLACE))
 
     assert 0.93 < rate(SCALE, 16) < 0.97
@@ -94,9 +94,9 @@ def test_a_grouped_variance_holds_in_all_groups_at_once():
     moments = np.concatenate([n * 4096, n * s * t, n * s * (2 * (t**2 + 0.1) - 1)])
     b = 12 * 4096.0
     draws = np.rint(moments).astype(np.int64) + laplace(rng, (100, 12), b)
-    together = CellNoise.from_law("laplace", scale=b, together=4)
+    together = CellNoise(law="laplace", scale=b, together=4)
     assert covered(query, draws, 2500 * 0.1, together, facts_of(REPLACE), 4096) >= 0.95
-    third = CellNoise.from_law("laplace", scale=b / 3, together=4)
+    third = CellNoise(law="laplace", scale=b / 3, together=4)
     assert covered(query, draws, 2500 * 0.1, third, facts_of(REPLACE), 4096) < 0.9
 
 
@@ -105,7 +105,7 @@ def test_tables_and_quantiles_that_share_noise_hold_together():
     marginals = MarginalsQuery(of=("ward", "sex"), ways=1)
     truth = np.array([200, 250, 300, 250, 400, 600])
     draws = truth + laplace(rng, (TURNS, len(truth)), 8.0)
-    noise = CellNoise.from_law("laplace", scale=8.0, together=len(truth), shared=True)
+    noise = CellNoise(law="laplace", scale=8.0, together=len(truth), shared=True)
     assert covered(marginals, draws, truth, noise, facts) > 0.95
     deciles = Quantiles(
         column="age", step=1.0, branching=101, quantiles=tuple(k / 10 for k in range(1, 10))
@@ -113,8 +113,8 @@ def test_tables_and_quantiles_that_share_noise_hold_together():
     leaves = np.bincount(np.arange(N) % 101, minlength=101)
     draws = leaves + laplace(rng, (200, 101), 8.0)
     right = np.searchsorted(np.cumsum(leaves), np.arange(1, 10) * N / 10).astype(float)
-    assert covered(deciles, draws, right, CellNoise.from_law("laplace", scale=8.0), facts) < 0.93
-    noise = CellNoise.from_law("laplace", scale=8.0, together=9, shared=True)
+    assert covered(deciles, draws, right, CellNoise(law="laplace", scale=8.0), facts) < 0.93
+    noise = CellNoise(law="laplace", scale=8.0, together=9, shared=True)
     assert covered(deciles, draws, right, noise, facts) > 0.95
 
 
@@ -150,13 +150,13 @@ def test_intervals_of_noise_and_sampling_cover_the_population_and_those_of_noise
     scale = SCALE * weight
 
     def rate(**how):
-        noise = CellNoise.from_law(law, scale=scale, together=rows, **how)
+        noise = CellNoise(law=law, scale=scale, together=rows, **how)
         return covered(query, draws, truth, noise, facts, weight)
 
     # Beside Laplace noise the root of squares is a little too wide.
     assert 0.93 < rate(sampling=True) < (0.97 if law == "gaussian" else 0.985)
     assert rate() < 0.95
-    short = CellNoise.from_law(law, scale=scale, together=rows, sampling=True)
+    short = CellNoise(law=law, scale=scale, together=rows, sampling=True)
     two_thirds = covered(query, draws, truth, _Scaled(short), facts, weight)
     assert two_thirds < 0.91
 
@@ -183,8 +183,8 @@ def test_quantiles_of_a_population_lie_in_the_interval_of_noise_and_sampling():
     ages = rng.integers(0, 101, (250, N))
     draws = np.stack([np.bincount(one, minlength=101) for one in ages])
     draws = draws + laplace(rng, draws.shape, 1.0)
-    noise = CellNoise.from_law("laplace", scale=1.0)
-    both = CellNoise.from_law("laplace", scale=1.0, sampling=True)
+    noise = CellNoise(law="laplace", scale=1.0)
+    both = CellNoise(law="laplace", scale=1.0, sampling=True)
     assert 0.93 < covered(query, draws, 50.0, both, facts) <= 1.0
     assert covered(query, draws, 50.0, noise, facts) < 0.9
 
@@ -192,7 +192,7 @@ def test_quantiles_of_a_population_lie_in_the_interval_of_noise_and_sampling():
 def test_counts_of_a_private_number_of_records_vary_as_that_number_does():
     rng, facts = np.random.default_rng(6), facts_of(REMOVE)
     draws = rng.poisson(400, TURNS)[:, None] + normal(rng, (TURNS, 1))
-    both = CellNoise.from_law("gaussian", scale=SCALE, sampling=True)
+    both = CellNoise(law="gaussian", scale=SCALE, sampling=True)
     assert 0.93 < covered(Count(), draws, 400.0, both, facts) < 0.97
     assert covered(Count(), draws, 400.0, _Scaled(both), facts) < 0.88
     signed = ColumnSum(column="age")
@@ -218,11 +218,11 @@ def test_noise_intervals_hold_the_exact_value_of_many_records(case, law, epsilon
 
 def test_within_how_many_deviations_a_sum_of_noises_is():
     """Of one Laplace noise as its law says, of two equal ones as theirs, of many as normal ones."""
-    reach = CellNoise.from_law("laplace", scale=1e6)
+    reach = CellNoise(law="laplace", scale=1e6)
     one, two, many = np.eye(1), np.full((1, 2), math.sqrt(0.5)), np.full((1, 10_000), 0.01)
     assert reach.compute_half_widths(one)[0] == pytest.approx(math.log(20) / math.sqrt(2), rel=1e-3)
     # (1 + c/2)e^-c = 0.05 at c = 4.1129, of a deviation of 2: by 1.8 % more at most, never less.
     assert 1 <= reach.compute_half_widths(two)[0] / (4.1129 / 2) < 1.018
     assert reach.compute_half_widths(many)[0] == pytest.approx(1.95996, rel=2e-3)
-    normal = CellNoise.from_law("gaussian", scale=1e6, rounding=1e6)
+    normal = CellNoise(law="gaussian", scale=1e6, rounding=1e6)
     assert normal.compute_half_widths(two)[0] == pytest.approx(1.95996 + math.sqrt(2), rel=1e-5)

@@ -36,7 +36,7 @@ ROWS = [
     *((6, 0, "old"), (8, 1, "old"), (1, 0, "new"), (3, 1, "new"), (4, 0, "new"), (5, 1, "new")),
     *((7, 1, "new"), (8, 0, "new"), (8, 0, "new"), (8, 1, "new")),
 ]
-EXACT = CellNoise.from_law("laplace", scale=0.01)  # a deviation of 10⁻²¹
+EXACT = CellNoise(law="laplace", scale=0.01)  # a deviation of 10⁻²¹
 
 
 def block(rows=ROWS, schema=SCHEMA):
@@ -79,7 +79,7 @@ def test_without_noise_it_is_what_lifelines_says_of_the_pooled_rows():
     test = beside["log-rank test"]
     assert test["chi-squared"][0] == pytest.approx(2.859246073995209, abs=1e-9)
     assert test["p"][0] == pytest.approx(0.09085007059371773, abs=1e-9)
-    sampled, _ = told(BY_ARM, block(), CellNoise.from_law("laplace", scale=0.01, sampling=True))
+    sampled, _ = told(BY_ARM, block(), CellNoise(law="laplace", scale=0.01, sampling=True))
     low = np.maximum(np.array(OLD[:7]) - 1.959964 * np.array(OLD_DEVIATIONS), 0)
     assert np.asarray(sampled["low"])[:7] == pytest.approx(low, abs=1e-6)
 
@@ -143,7 +143,7 @@ def test_a_log_rank_test_keeps_its_level_where_noise_is_as_large_as_sampling():
 def test_whatever_the_noise_a_curve_falls_and_no_more_die_than_are_at_risk():
     rng = np.random.default_rng(4)
     for scale in (0.5, 3.0, 30.0):
-        noise = CellNoise.from_law("laplace", scale=scale, sampling=True)
+        noise = CellNoise(law="laplace", scale=scale, sampling=True)
         added = np.rint(rng.laplace(0, scale, 34)).astype(np.int64)
         table, beside = told(BY_ARM, block(ROWS * 20), noise, added)
         for curve in np.split(np.asarray(table["value"]), 2):
@@ -159,7 +159,7 @@ def test_whatever_the_noise_a_curve_falls_and_no_more_die_than_are_at_risk():
 def test_a_group_without_records_has_no_curve_and_is_told_how_many_it_takes():
     """And is not tested: there is no other group."""
     rows = [row for row in ROWS if row[2] == "old"] * 100
-    noise = CellNoise.from_law("laplace", scale=2.0)
+    noise = CellNoise(law="laplace", scale=2.0)
     table, beside = told(BY_ARM, block(rows), noise, np.tile([1, -1], 17))
     assert np.isfinite(table["value"][:7]).all()
     assert np.isnan(table["value"][8:]).all()

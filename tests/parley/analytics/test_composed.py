@@ -178,7 +178,7 @@ def test_a_variances_interval_covers_it():
     block = block_of_columns([DATA], SCHEMA)
     (exact,) = query.compute_party_vectors(block, weight)
     facts = QueryFacts(schema=SCHEMA, neighbouring=REPLACE, records=COUNT)
-    noise, truth, held = CellNoise.from_law("laplace", scale=scale), DATA["age"].var(), 0
+    noise, truth, held = CellNoise(law="laplace", scale=scale), DATA["age"].var(), 0
     for seed in range(300):
         drawn = discrete_laplace(scale, len(exact), NoiseStream.from_seed(seed))
         table = query.answer(exact + drawn, weight, noise, facts)

@@ -64,7 +64,7 @@ class Parties(QuantileSearch):
         noisy = counts + discrete_laplace(scale, len(counts), self.stream)
         records = self.block.records if self.relation is REPLACE else None
         facts = QueryFacts(schema=SCHEMA, neighbouring=self.relation, records=records)
-        noise = CellNoise.from_law(law, scale=scale)
+        noise = CellNoise(law=law, scale=scale)
         self.spent.append((query, epsilon))
         table = query.answer(noisy, 1, noise, facts)
         return SimpleNamespace(table=table, law=law, scale=scale, records=records)

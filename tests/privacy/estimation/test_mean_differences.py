@@ -28,8 +28,8 @@ def test_without_noise_it_is_welch_s_test():
 
 def held(law, scale, claimed, apart=0.0, draws=400):
     """How often p ≤ .05, and how often the interval has the difference in it."""
-    rng, noise = np.random.default_rng(4), CellNoise.from_law(law, scale=scale)
-    deviation, rejected, inside = CellNoise.from_law(law, scale=claimed).deviation, 0, 0
+    rng, noise = np.random.default_rng(4), CellNoise(law=law, scale=scale)
+    deviation, rejected, inside = CellNoise(law=law, scale=claimed).deviation, 0, 0
     for _ in range(draws):
         groups = of_groups(rng.choice([-0.8, 0.4], 700), rng.choice([-0.8, 0.4], 400) + apart)
         noisy = groups + noise.draw(rng, groups.shape)

@@ -13,7 +13,7 @@ from parley.privacy.sampling.rounded_gaussian import draw_rounded_gaussian
 
 
 def test_variances_of_the_discrete_laplace_are_the_known_ones():
-    found = [CellNoise.from_law("laplace", scale=b).deviation ** 2 for b in (1, 2, 4, 10)]
+    found = [CellNoise(law="laplace", scale=b).deviation ** 2 for b in (1, 2, 4, 10)]
     assert found == pytest.approx([1.84135, 7.83540, 31.8339, 199.833], abs=1e-3)
 
 
@@ -38,7 +38,7 @@ def test_intervals_cover_as_often_as_they_say_and_those_of_another_scale_do_not(
     z = draw(scale, 40_000, NoiseStream.from_seed(3, law, int(scale))).astype(float)
 
     def covered(factor):
-        reach = CellNoise.from_law(law, scale=scale * factor)
+        reach = CellNoise(law=law, scale=scale * factor)
         return np.mean(np.abs(z) <= reach.compute_half_width(0.95))
 
     assert 0.945 < covered(1.0) < 0.98

@@ -77,7 +77,7 @@ def steps_of(query, block, noise=0.001, rng=None, count=STEPS):
         (total,) = query.compute_party_vectors(block, WEIGHT)
         if rng is not None:
             total = total + np.rint(rng.normal(0, noise, total.shape)).astype(np.int64)
-        reach = CellNoise.from_law("gaussian", scale=noise, sampling=True)
+        reach = CellNoise(law="gaussian", scale=noise, sampling=True)
         steps.append(AnsweredQuery(query=query, noisy=total, weight=WEIGHT, noise=reach))
         if number < count - 1:
             query = query.build_next_step(steps, SCHEMA)
@@ -192,7 +192,7 @@ def test_intervals_hold_and_a_noise_of_another_size_is_noticed():
     for _ in range(200):
         noisy = total + np.rint(rng.normal(0, scale, total.shape)).astype(np.int64)
         for factor, found in held.items():
-            reach = CellNoise.from_law("gaussian", scale=scale * factor)
+            reach = CellNoise(law="gaussian", scale=scale * factor)
             each = AnsweredQuery(query=start, noisy=noisy, weight=WEIGHT, noise=reach)
             table = answer_of(each, block)
             found.append((table["low"] <= truth) & (truth <= table["high"]))
