@@ -26,6 +26,7 @@ from parley.secure_agg.primitives import derive, digest, expand_seed
 
 COMPLETE_UP_TO = 100
 SECURITY_BITS = 40
+_CORRECTNESS_BITS = 20
 GRINDING_BITS = 16
 """log2 of the set-ups that a party takes part in with one roster, that is of the graphs to choose
 from.
@@ -34,9 +35,7 @@ MAX_DEGREE = 255  # a share's coordinate is a nonzero byte
 
 
 @lru_cache(maxsize=64)
-def choose_degree(
-    parties: int, *, corrupt: int, dropped: int, correctness: int = 20
-) -> tuple[int, int]:
+def choose_degree(parties: int, *, corrupt: int, dropped: int) -> tuple[int, int]:
     """Return the smallest even degree, and its smallest threshold, that meet the module's
     conditions.
 
@@ -70,14 +69,14 @@ def choose_degree(
         dropped=dropped,
         largest=MAX_DEGREE,
         security=2.0 ** -(SECURITY_BITS + GRINDING_BITS),
-        correctness=2.0**-correctness,
+        correctness=2.0**-_CORRECTNESS_BITS,
     )
     if found is not None:
         return found
     raise ValueError(
         f"Expected a degree <= {MAX_DEGREE} to meet {SECURITY_BITS} bits of security and "
-        f"{correctness} of correctness for {parties} parties with {corrupt} corrupt and {dropped} "
-        "dropped, but no degree does."
+        f"{_CORRECTNESS_BITS} of correctness for {parties} parties with {corrupt} corrupt and "
+        f"{dropped} dropped, but no degree does."
     )
 
 

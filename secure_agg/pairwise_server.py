@@ -87,10 +87,9 @@ class MaskingServer:
         A party that committed must advertise, or the set-up is void (`AdvertisedKeys.unrevealed`).
         It is then repeated without that party, under fresh commitments and another `run_id`.
         """
+        digest = compute_commitments_digest(commitments)
         return MaskingServer(
-            run=replace(
-                self._proposed, run_id=run_id, commitments=compute_commitments_digest(commitments)
-            ),
+            run=replace(self._proposed, run_id=run_id, commitments=digest),
             identities=self.adverts.identities,
             commitments=commitments,
             deployment=self._deployment,
@@ -195,8 +194,8 @@ class MaskingServer:
                 f"{len(message.envelopes) // ENVELOPE_BYTES}."
             )
         kept[sender] = message
-        if self._delivery is not None and not is_before_pairing(asked):
-            self._delivery.discard_ciphertexts(sender)
+        if not is_before_pairing(asked):
+            self.delivery.discard_ciphertexts(sender)
         return sender
 
     def plan(
@@ -224,9 +223,7 @@ class MaskingServer:
         shares = self._round_shares.get(number, {})
         joined = set(self.adverts.by_party)
         asked = (joined if participants is None else set(participants) & joined) - self.blamed
-        if self._delivery is not None:
-            asked &= self._delivery.sent
-            asked -= self._delivery.excluded
+        asked = (asked & self.delivery.sent) - self.delivery.excluded
         chosen = choose_participants(run, asked & set(shares))
         self._end_round()
         self.round_number, self.phase = number, ServerPhase.VECTORS
@@ -253,8 +250,7 @@ class MaskingServer:
         """Add a masked vector to the total and return its sender (VECTORS)."""
         message = self._accept(data, Vector, ServerPhase.VECTORS)
         self._open.add_vector(message)
-        if self._delivery is not None:
-            self._delivery.discard_ciphertexts(message.sender)
+        self.delivery.discard_ciphertexts(message.sender)
         return message.sender
 
     @property
@@ -319,9 +315,8 @@ class MaskingServer:
                 f"{len(signers)}."
             )
         self.phase = ServerPhase.UNMASKING
-        if self._delivery is not None:
-            certificate = summed.head, summed.build_survivors_list(), summed.build_confirmations()
-            self._delivery.record_certificate(certificate, np.isin(np.arange(run.parties), signers))
+        certificate = summed.head, summed.build_survivors_list(), summed.build_confirmations()
+        self.delivery.record_certificate(certificate, np.isin(np.arange(run.parties), signers))
         return dict.fromkeys(signers, summed.build_confirmations(run.confirmations))
 
     def handle_reveal(self, data: Bytes) -> int:
