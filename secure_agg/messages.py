@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from typing import Annotated, Any, ClassVar, TypeVar, cast, get_type_hints
 
 import numpy as np
@@ -59,18 +60,8 @@ _ENVELOPES = FieldLayout(per_item=ENVELOPE_BYTES)
 _ITEMS = FieldLayout(per_item=KEM_ITEM_BYTES)
 
 
-def _count_none(_: RunParameters) -> int:
-    return 0
-
-
-def _count_parties(run: RunParameters) -> int:
-    return run.parties
-
-
-def _count_neighbours(run: RunParameters) -> int:
-    return run.degree
-
-
+_count_parties = attrgetter("parties")
+_count_neighbours = attrgetter("degree")
 _KEYS = f"signed keys of {KEY_EXCHANGE}"
 _CIPHERTEXTS = "whole ML-KEM-768 ciphertexts of 1088 bytes with 16-byte tags"
 
@@ -99,7 +90,7 @@ class Message:
         what: str = "",
         down: bool = False,
         set_up: bool = False,
-        most: Callable[[RunParameters], int] = _count_none,
+        most: Callable[[RunParameters], int] = lambda _: 0,
     ) -> None:
         cls.kind, cls.what, cls.most = kind, what, staticmethod(most)
         cls.down, cls.set_up = down, set_up
