@@ -55,7 +55,7 @@ from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt, LedgerError
 from parley.privacy.ledger.recorded_entries import RecordedEntry, RunCharges, iterate_entries
 from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
-from parley.privacy.ledger.replay import LedgerProblem, check_sound
+from parley.privacy.ledger.replay import LedgerProblem, check_sound, find_problems
 from parley.privacy.ledger.reservations import Checkpoint
 from parley.safe_io.plugin_table import load_attribute
 
@@ -340,6 +340,6 @@ class Ledger:
         """
         try:
             with self._database.open_reader() as reader:
-                return reader.find_problems(anchor)
+                return find_problems(reader, anchor)
         except LedgerCorrupt as damage:
             return [LedgerProblem(position=0, message=str(damage))]

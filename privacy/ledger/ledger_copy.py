@@ -21,7 +21,7 @@ from parley.privacy.ledger.database_schema import COLUMNS, HEAD, VERSION, build_
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerError, LedgerUnavailable
 from parley.privacy.ledger.record_digests import load_row_key
-from parley.privacy.ledger.replay import check_sound
+from parley.privacy.ledger.replay import check_sound, find_problems
 from parley.privacy.ledger.table_access import LedgerReader
 
 _SQLITE_COMPANIONS = ("", "-wal", "-shm")
@@ -42,6 +42,13 @@ class LedgerUpgrade:
     head: ChainHead
 
 
+@contextmanager
+def _open_for_reading(place: str | os.PathLike[str]) -> Iterator[tuple[Database, LedgerReader]]:
+    database = Database(place, create=False, read_only=True)
+    with closing(database), database.open_reader() as reader:
+        yield database, reader
+
+
 def copy_ledger(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> ChainHead:
     """Copy a ledger that may be in use to a path or URL without one; return the end of its log.
 
@@ -49,10 +56,7 @@ def copy_ledger(source: str | os.PathLike[str], target: str | os.PathLike[str]) 
         LedgerCorrupt: the ledger, or its copy, is not sound.
         LedgerConflict: there is a ledger at the target, or the key of the rows is missing.
     """
-    with (
-        closing(Database(source, create=False, read_only=True)) as place,
-        place.open_reader() as reader,
-    ):
+    with _open_for_reading(source) as (place, reader):
         _write_copy(place, reader, target)
         return reader.head
 
@@ -73,10 +77,7 @@ def upgrade_ledger(
         LedgerConflict: the copy's place is not free.
         LedgerError: a ledger on PostgreSQL, and no place for the copy.
     """
-    with (
-        closing(Database(location, create=False, read_only=True)) as place,
-        place.open_reader() as reader,
-    ):
+    with _open_for_reading(location) as (_, reader):
         version = reader.version
     if version == VERSION:
         return None
@@ -93,13 +94,13 @@ def upgrade_ledger(
                 _write_copy(place, reader, copy)
             connection.update(HEAD, {"version": VERSION}, {"id": 1})
             upgraded = LedgerReader(connection, place.name, accepted=(VERSION,))
-            check_sound(upgraded.find_problems(reader.head), place.name)
+            check_sound(find_problems(upgraded, reader.head), place.name)
             connection.commit()
     return LedgerUpgrade(before=version, copy=os.fspath(copy), head=reader.head)
 
 
 def _write_copy(place: Database, reader: LedgerReader, target: str | os.PathLike[str]) -> None:
-    check_sound(reader.find_problems(), place.name)
+    check_sound(find_problems(reader), place.name)
     key_path = place.key_path
     known = [account.rows for account in reader.load_accounts().values() if account.rows]
     if known:
@@ -119,11 +120,8 @@ def _is_copied(reader: LedgerReader, target: str | os.PathLike[str]) -> bool:
     if "://" in os.fspath(target) or not os.path.lexists(target):
         return False
     try:
-        with (
-            closing(Database(target, create=False, read_only=True)) as place,
-            place.open_reader() as copied,
-        ):
-            check_sound(copied.find_problems(reader.head), place.name)
+        with _open_for_reading(target) as (place, copied):
+            check_sound(find_problems(copied, reader.head), place.name)
             return (copied.version, copied.head) == (reader.version, reader.head)
     except LedgerError:
         return False
@@ -144,11 +142,8 @@ def _fill(reader: LedgerReader, key: Path | None, target: str | os.PathLike[str]
                 )
             copy_rows(reader, connection)
             connection.commit()
-    with (
-        closing(Database(target, create=False, read_only=True)) as place,
-        place.open_reader() as copied,
-    ):
-        check_sound(copied.find_problems(reader.head), place.name)
+    with _open_for_reading(target) as (place, copied):
+        check_sound(find_problems(copied, reader.head), place.name)
 
 
 def copy_rows(reader: LedgerReader, connection: DatabaseConnection) -> None:

@@ -160,8 +160,12 @@ def replay(records: Iterable[LedgerRecord]) -> Replay:
     return walk
 
 
-def find_problems(stored: LedgerReader, anchor: ChainHead | None) -> list[LedgerProblem]:
-    """Return all problems of a ledger; see `Ledger.verify`."""
+def find_problems(stored: LedgerReader, anchor: ChainHead | None = None) -> list[LedgerProblem]:
+    """Return all problems of a ledger; see `Ledger.verify`.
+
+    Raises:
+        LedgerCorrupt: it cannot be read to the end.
+    """
     log = replay(stored.iterate_records())
     messages = [
         *_find_head_problems(stored.head, log),

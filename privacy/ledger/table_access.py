@@ -50,7 +50,6 @@ from parley.privacy.ledger.hash_chain import (
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
 from parley.privacy.ledger.recorded_entries import RunCharges, StoredCheckpoint, parse_entry
-from parley.privacy.ledger.replay import LedgerProblem, find_problems
 
 _HEAD = build_select(HEAD, "WHERE id = 1")
 _ANY_RELEASE = f'SELECT 1 FROM {RECORDS} WHERE run_id = ? AND "index" IS NOT NULL LIMIT 1'  # noqa: S608 - a name of ours
@@ -214,14 +213,6 @@ class LedgerReader:
             each["name"]: summarise_pieces(each["key"], self.iterate_pieces(each["name"]))
             for each in named
         }
-
-    def find_problems(self, anchor: ChainHead | None = None) -> list[LedgerProblem]:
-        """Return all problems of the ledger; see `Ledger.verify`.
-
-        Raises:
-            LedgerCorrupt: it cannot be read to the end.
-        """
-        return find_problems(self, anchor)
 
 
 class LedgerWriter(LedgerReader):

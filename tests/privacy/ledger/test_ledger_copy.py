@@ -210,14 +210,14 @@ def test_an_upgrade_that_fails_leaves_the_old_ledger(
     with pytest.raises(LedgerConflict, match=r"no file at .*, got one"):
         upgrade_ledger(old, old.with_name("taken"))
     before = content(old)
-    find = LedgerReader.find_problems
+    find = ledger_copy.find_problems
 
     def find_afterwards(self: LedgerReader, *given: ChainHead) -> list[LedgerProblem]:
         made = [LedgerProblem(position=0, message="not sound afterwards")]
         # The copy has version 6, too: only the upgraded ledger fails.
         return made if self.version == VERSION else find(self, *given)
 
-    monkeypatch.setattr(LedgerReader, "find_problems", find_afterwards)
+    monkeypatch.setattr(ledger_copy, "find_problems", find_afterwards)
     with pytest.raises(LedgerCorrupt, match="not sound afterwards"):
         upgrade_ledger(old)
     monkeypatch.undo()
