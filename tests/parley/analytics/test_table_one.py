@@ -175,7 +175,7 @@ def test_every_figure_is_expected_to_be_off_by_the_same(law, relation):
         (("age,arm", "--by", "arm"), "without the column of the groups"),
         (("age,age",), "each column once"),
         (("all", "queries.toml"), "Expected --table-one alone"),
-        (("all", "--sampling"), "got --sampling beside it"),
+        (("all", "--sampling"), "got --sampling too"),
         (("age", "--by", "arm", "--epsilon", "0.02"), "With about "),
     ],
 )
