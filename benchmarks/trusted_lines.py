@@ -172,6 +172,7 @@ HARMLESS = {
     "charged",
     "privacy.ledger.database_errors": "words of what a database reports",
     "privacy.ledger.untrusted_file": "refuses a file that is not a ledger",
+    "privacy.ledger.read_limits": "interrupts the reading of a file that is too costly",
     "privacy.ledger.owner_actions": "what an owner says and is told: what was spent is what it was",
     "privacy.ledger.replay": "adds up again, and refuses or tells what does not agree",
     "privacy.ledger.reservations": "says what is recorded next, and refuses: totals are folded "

@@ -148,8 +148,10 @@ class MaskingServer:
 
     def handle_complaint(self, data: Bytes) -> int:
         """Record a complaint about ciphertexts that do not match (any phase after JOINING)."""
+        from parley.secure_agg.ciphertext_disputes import record_complaint  # noqa: PLC0415 - spares its code if all ciphertexts match
+
         message = decode(self.run, data, Complaint)
-        self.delivery.add_complaint(message)
+        record_complaint(self.delivery, message)
         self.blamed |= self.delivery.blamed
         return message.sender
 
@@ -160,12 +162,18 @@ class MaskingServer:
 
         Empty before a list was confirmed. Parties that could not answer by that list are not asked.
         """
-        return self._delivery.to_prove if self._delivery is not None else ()
+        if self._delivery is None or not self._delivery.undecided:
+            return ()
+        from parley.secure_agg.ciphertext_disputes import list_accusers_to_ask  # noqa: PLC0415 - likewise
+
+        return list_accusers_to_ask(self._delivery)
 
     def handle_evidence(self, data: Bytes) -> int:
         """Blame the party that lied about a ciphertext (any phase after JOINING)."""
+        from parley.secure_agg.ciphertext_disputes import judge_evidence  # noqa: PLC0415 - likewise
+
         message = decode(self.run, data, Evidence)
-        self.delivery.judge_evidence(message)
+        judge_evidence(self.delivery, message)
         self.blamed |= self.delivery.blamed
         return message.sender
 

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from parley.privacy.ledger.database_connection import DatabaseConnection
@@ -30,8 +31,11 @@ from parley.privacy.ledger.database_url import (
 )
 from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.table_access import LedgerReader, LedgerWriter, Readings
-from parley.privacy.ledger.untrusted_file import ReadLimits, check_files, check_schema
+from parley.privacy.ledger.untrusted_file import check_files, check_schema
 from parley.safe_io.plugin_table import load_attribute
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.read_limits import ReadLimits
 
 _LOCK_TIMEOUT_S = 30.0
 _READINGS = 64
@@ -73,7 +77,10 @@ class Database:
             self.path, self.name = path, str(path)
             own = path.resolve()  # the target of a link, where the ledger is
             self.key_path = own.with_name(own.name + ".key")
-            self._costs = ReadLimits(path) if read_only else None
+            if read_only:
+                from parley.privacy.ledger.read_limits import ReadLimits  # noqa: PLC0415 - spares its code for a ledger that is written
+
+                self._costs = ReadLimits(path)
             address = _build_address(path, "ro" if read_only else "rwc" if create else "rw")
             self._connect = partial(_connect_sqlite, address, self._costs)
             self._errors = (sqlite3.Error,)

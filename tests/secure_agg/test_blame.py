@@ -156,7 +156,7 @@ def test_its_sender_is_blamed_by_a_key_that_no_lying_server_gets_before_it_is_ha
     assert count_signers_needed(run) == 21
     accuser = 0
     liar, neighbour = run.neighbours[accuser].tolist()[:2]
-    d.server.delivery._pending[accuser][liar] = bytes(1088 + 16)
+    d.server.delivery.pending[accuser][liar] = bytes(1088 + 16)
     for i, party in d.parties.items():
         complaint = party.handle_ciphertexts(d.server.get_ciphertexts(i))
         assert (complaint != b"") == (i == accuser)

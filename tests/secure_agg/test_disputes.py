@@ -29,7 +29,7 @@ M = 11
 
 # A ciphertext that does not match: implicit rejection gives keys that nobody else has.
 def _item(d, sender, receiver):
-    return d.server._delivery._pending[receiver][sender]
+    return d.server._delivery.pending[receiver][sender]
 
 
 def _sent_by_another_run(drill, d, sender, receiver):
@@ -82,7 +82,7 @@ def _dealt(drill, false=()):
     """Shares of round 1 are with the server, ciphertexts on their way, some (to, of) false ones."""
     d = drill.prepared(drill.joined(drill.build(M, corrupt=2)))
     for receiver, sender in false:
-        d.server._delivery._pending[receiver][sender] = bytes(ITEM)
+        d.server._delivery.pending[receiver][sender] = bytes(ITEM)
     return d
 
 
@@ -90,7 +90,7 @@ def _dealt(drill, false=()):
 def test_a_ciphertext_that_does_not_match_convicts_its_sender_and_makes_no_wrong_sum(drill, how):
     # Party 2 sends party 0 something else, and takes part in round 1 as if nothing were.
     d = _dealt(drill)
-    d.server._delivery._pending[0][2] = MISMATCHES[how](drill, d, 2, 0)
+    d.server._delivery.pending[0][2] = MISMATCHES[how](drill, d, 2, 0)
     plans = drill.plan(d)
     assert _answered(d) == [0]
     assert d.parties[0].state.disputed == [2]

@@ -59,9 +59,9 @@ def test_what_made_the_pair_secrets_is_erased_once_they_are_whole(drill):
     kept = encode_state(state)
     assert (state.phase, state.kem_seed, state.pairing) == (PartyPhase.IDLE, b"", None)
     assert not any(s in kept for s in [seed, *pairing.exchanged, *pairing.outgoing])
-    assert d.server._delivery._pending.keys() == set(d.parties)
+    assert d.server._delivery.pending.keys() == set(d.parties)
     drill.finished(d, 2)
-    assert not d.server._delivery._pending  # nor does the server keep what was delivered
+    assert not d.server._delivery.pending  # nor does the server keep what was delivered
 
 
 @pytest.mark.parametrize("silent", [(), (4,), (4, 5)])
