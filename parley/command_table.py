@@ -17,106 +17,74 @@ from parley.terminal.heartbeat import say_working
 
 _PANEL = "Deployments: real parties, each on its own machine"
 
+_PLACES = {
+    "new": "commands.new:new",
+    "run": "commands.run:run",
+    "plan": "commands.plan:plan",
+    "report": "commands.report:report",
+    "predict": "commands.predict:predict",
+    "show": "commands.predict:show",
+    "sample": "commands.sample:sample",
+    "query": "commands.query:query",
+    "sweep": "commands.sweep:run_sweep_command",
+    "compare": "commands.sweep:compare",
+    "twin": "non_private_baseline:train_non_private_command",
+    "ledger": "commands.ledger:ledger_app",
+    "schema": "commands.schema:schema_app",
+    "audit": "commands.audit:audit_app",
+    "certificate": "commands.certificate:certificate_app",
+    "completion": "commands.completion:print_completion",
+    "server": "commands.server:run_server",
+    "party": "commands.party:run_party",
+    "owner": "commands.owner:owner_app",
+    "submit": "commands.operator:submit",
+    "status": "commands.operator:show_status",
+    "stop": "commands.operator:stop",
+    "deploy": "commands.deploy:deploy_app",
+}
+"""Name → location of the function or group in `parley`."""
+
 _COMMANDS = {
-    "new": (
-        "parley.commands.new:new",
-        "Make a folder with a job, a schema, a network and a notebook that run as they are.",
-    ),
-    "run": (
-        "parley.commands.run:run",
-        "Run a job with all its parties here; write a run folder with model, ledger and report.",
-    ),
-    "plan": (
-        "parley.commands.plan:plan",
-        "Show the noise and the cost in ε of a job before any data are read.",
-    ),
-    "report": (
-        "parley.commands.report:report",
-        "Write a run's report.html, even if the run was interrupted.",
-    ),
-    "predict": (
-        "parley.commands.predict:predict",
-        "Predict a label for every row of a file, with its probability.",
-    ),
-    "show": (
-        "parley.commands.predict:show",
-        "Show a model, its privacy guarantee, and the contribution of each column.",
-    ),
-    "sample": (
-        "parley.commands.sample:sample",
-        "Draw rows from a run's generator, at no further privacy cost.",
-    ),
-    "query": (
-        "parley.commands.query:query",
-        "Query parties for private statistics: counts, histograms, sums, means and more.",
-    ),
-    "sweep": (
-        "parley.commands.sweep:run_sweep_command",
-        "Simulate a job for every combination of key values; plot means with intervals.",
-    ),
-    "compare": (
-        "parley.commands.sweep:compare",
-        "Compare runs: the keys in which their jobs differ, and their results.",
-    ),
-    "twin": (
-        "parley.non_private_baseline:train_non_private_command",
-        "Train a job's model without privacy, in a simulation, as a baseline.",
-    ),
+    "new": "Make a folder with a job, a schema, a network and a notebook that run as they are.",
+    "run": "Run a job with all its parties here; write a run folder with model, ledger and report.",
+    "plan": "Show the noise and the cost in ε of a job before any data are read.",
+    "report": "Write a run's report.html, even if the run was interrupted.",
+    "predict": "Predict a label for every row of a file, with its probability.",
+    "show": "Show a model, its privacy guarantee, and the contribution of each column.",
+    "sample": "Draw rows from a run's generator, at no further privacy cost.",
+    "query": "Query parties for private statistics: counts, histograms, sums, means and more.",
+    "sweep": "Simulate a job for every combination of key values; plot means with intervals.",
+    "compare": "Compare runs: the keys in which their jobs differ, and their results.",
+    "twin": "Train a job's model without privacy, in a simulation, as a baseline.",
     "ledger": (
-        "parley.commands.ledger:ledger_app",
-        "Show, verify, copy or upgrade a privacy ledger; free a "
-        "killed run's budget; raise a budget.",
+        "Show, verify, copy or upgrade a privacy ledger; free a killed run's budget; raise a "
+        "budget."
     ),
     "schema": (
-        "parley.commands.schema:schema_app",
-        "Describe your columns from public knowledge, and check files against the description.",
+        "Describe your columns from public knowledge, and check files against the description."
     ),
-    "audit": (
-        "parley.commands.audit:audit_app",
-        "Attack a job in simulation, and compute a lower bound on its real ε.",
-    ),
+    "audit": "Attack a job in simulation, and compute a lower bound on its real ε.",
     "certificate": (
-        "parley.commands.certificate:certificate_app",
-        "Sign a certificate of a run's privacy guarantee, or verify one offline. "
-        "[bold]parley certificate RUN[/bold] signs one.",
+        "Sign a certificate of a run's privacy guarantee, or verify one offline. [bold]parley "
+        "certificate RUN[/bold] signs one."
     ),
-    "completion": (
-        "parley.commands.completion:print_completion",
-        "Print a script that completes commands and options in your shell.",
-    ),
+    "completion": "Print a script that completes commands and options in your shell.",
 }
 _DEPLOYMENTS = {
-    "server": (
-        "parley.commands.server:run_server",
-        "Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.",
-    ),
-    "party": (
-        "parley.commands.party:run_party",
-        "Run a party in the foreground; Ctrl-C (or systemd) stops it.",
-    ),
+    "server": "Run a deployment's server in the foreground; Ctrl-C (or systemd) stops it.",
+    "party": "Run a party in the foreground; Ctrl-C (or systemd) stops it.",
     "owner": (
-        "parley.commands.owner:owner_app",
         "Approve or refuse jobs as the owner of a party's data. Jobs wait for this if party.toml "
-        "sets approval-above.",
+        "sets approval-above."
     ),
     "submit": (
-        "parley.commands.operator:submit",
-        "Run a job with the parties of a deployment, from the server's folder or an operator's.",
+        "Run a job with the parties of a deployment, from the server's folder or an operator's."
     ),
-    "status": (
-        "parley.commands.operator:show_status",
-        "Show a deployment's parties and runs, and the state of each party in them.",
-    ),
-    "stop": (
-        "parley.commands.operator:stop",
-        "Stop a run; `parley submit --resume RUN` continues it.",
-    ),
-    "deploy": (
-        "parley.commands.deploy:deploy_app",
-        "Make a deployment's folders and keys; renew and replace keys.",
-    ),
+    "status": "Show a deployment's parties and runs, and the state of each party in them.",
+    "stop": "Stop a run; `parley submit --resume RUN` continues it.",
+    "deploy": "Make a deployment's folders and keys; renew and replace keys.",
 }
-"""Name → location of the function or group, and the first paragraph of its help."""
+"""Name → first paragraph of its help, in the order of `--help`."""
 
 
 _WORKING = frozenset(_COMMANDS) - {"run"}
@@ -135,16 +103,15 @@ def _unwrap_help(command: click.Command) -> click.Command:
 class LazyCommand(click.Command):
     """A command with only its name and one line of help until it is called."""
 
-    def __init__(self, name: str, location: str, help: str, panel: str | None) -> None:
+    def __init__(self, name: str, help: str, panel: str | None) -> None:
         super().__init__(name, help=help)
         self.rich_help_panel = panel
-        self._place = location
 
     @cached_property
     def loaded(self) -> click.Command:
         """The loaded command."""
-        module, attribute = self._place.split(":")
-        found = getattr(import_module(module), attribute)
+        module, attribute = _PLACES[str(self.name)].split(":")
+        found = getattr(import_module(f"parley.{module}"), attribute)
         if isinstance(found, typer.Typer):
             group = typer.main.get_group(found)
             group.help = group.help or self.help
@@ -171,6 +138,6 @@ class CommandTable(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for panel, rows in ((None, _COMMANDS), (_PANEL, _DEPLOYMENTS)):
-            for name, (place, said) in rows.items():
-                self.add_command(LazyCommand(name, place, said, panel))
+        for panel, commands in ((None, _COMMANDS), (_PANEL, _DEPLOYMENTS)):
+            for name, said in commands.items():
+                self.add_command(LazyCommand(name, said, panel))

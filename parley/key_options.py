@@ -16,53 +16,39 @@ import typer
 _PANEL = "Common keys of the job"
 
 
-def _option(help: str, **settings: Any) -> Any:
-    return typer.Option(help=help, rich_help_panel=_PANEL, **settings)
+def _option(kind: Any, help: str, **settings: Any) -> Any:
+    return Annotated[kind | None, typer.Option(help=help, rich_help_panel=_PANEL, **settings)]
 
 
-_OPTIONS: dict[str, Any] = {
-    "epsilon": Annotated[float | None, _option("Privacy budget ε of the run (privacy.epsilon).")],
-    "delta": Annotated[float | None, _option("Privacy budget δ of the run (privacy.delta).")],
-    "parties": Annotated[int | None, _option("Number of parties (parties.count).", min=1)],
-    "unit": Annotated[
-        str | None, _option("What the guarantee hides: record, party or both (privacy.unit).")
-    ],
-    "model": Annotated[
-        str | None,
-        _option(
-            "What is trained: logistic, softmax, ridge, mlp, cnn, … or your own network, "
-            "FILE.py:FUNCTION (model.kind)."
-        ),
-    ],
-    "algorithm": Annotated[str | None, _option("How it is trained (algorithm.kind).")],
-    "rounds": Annotated[str | None, _option("Number of rounds, or auto (algorithm.rounds).")],
-    "seed": Annotated[
-        int | None,
-        _option(
-            "Seed, to repeat a run. Noise from a seed protects nobody (run.seed).",
-            min=0,
-        ),
-    ],
-    "engine": Annotated[
-        str | None,
-        _option(
-            "fast: all parties in this process. ray: workers of Ray, on this machine or a "
-            "cluster. flower: Flower's simulation. Both need parley\\[ray]. processes: a real "
-            "server and one process per party, with TLS (run.engine)."
-        ),
-    ],
-    "data": Annotated[
-        str | None,
-        _option("Records: a file, a glob with one file per party, or a bundled data set "
-                "(data.source)."),
-    ],
-    "schema": Annotated[str | None, _option("Schema file with the columns' public "
-"ranges (data.schema).")],
-    "label": Annotated[
-        str | None,
-        _option("Column to predict, without --schema: a schema is then made from the data."),
-    ],
-}  # fmt: skip
+_OPTIONS = {
+    "epsilon": _option(float, "Privacy budget ε of the run (privacy.epsilon)."),
+    "delta": _option(float, "Privacy budget δ of the run (privacy.delta)."),
+    "parties": _option(int, "Number of parties (parties.count).", min=1),
+    "unit": _option(str, "What the guarantee hides: record, party or both (privacy.unit)."),
+    "model": _option(
+        str,
+        "What is trained: logistic, softmax, ridge, mlp, cnn, … or your own network, "
+        "FILE.py:FUNCTION (model.kind).",
+    ),
+    "algorithm": _option(str, "How it is trained (algorithm.kind)."),
+    "rounds": _option(str, "Number of rounds, or auto (algorithm.rounds)."),
+    "seed": _option(
+        int, "Seed, to repeat a run. Noise from a seed protects nobody (run.seed).", min=0
+    ),
+    "engine": _option(
+        str,
+        "fast: all parties in this process. ray: workers of Ray, on this machine or a cluster. "
+        "flower: Flower's simulation. Both need parley\\[ray]. processes: a real server and one "
+        "process per party, with TLS (run.engine).",
+    ),
+    "data": _option(
+        str, "Records: a file, a glob with one file per party, or a bundled data set (data.source)."
+    ),
+    "schema": _option(str, "Schema file with the columns' public ranges (data.schema)."),
+    "label": _option(
+        str, "Column to predict, without --schema: a schema is then made from the data."
+    ),
+}
 
 
 def accept_key_options(command: Callable[..., None]) -> Callable[..., None]:

@@ -137,8 +137,7 @@ class LogisticRegression:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on your own rows, which no budget covers."""
-        right = self.predict(X) == np.asarray(y)
-        return float(np.average(right, weights=sample_weight))
+        return float(np.average(self.predict(X) == np.asarray(y), weights=sample_weight))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the settings by name."""

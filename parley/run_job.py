@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest
@@ -43,14 +43,9 @@ def run_request(
         trackers = open_trackers(track)
         observer = ObserverGroup(observer, trackers)
     tell_stage(observer, "reading")
-    result = _run_engine(
-        job,
-        request,
-        out=None if out is None else Path(out),
-        resume=None if resume is None else Path(resume),
-        observer=observer,
-        canaries=canaries,
-    )
+    out, resume = (None if each is None else Path(each) for each in (out, resume))
+    how = {"out": out, "resume": resume, "observer": observer}
+    result = _run_engine(job, request, how, canaries)
     tell_stage(observer, "report")
     write_report(result.folder)
     for tracker in trackers:
@@ -66,16 +61,8 @@ def _find_notebook_display() -> Observer | None:
     return find_notebook_display()
 
 
-def _run_engine(
-    job: Job,
-    request: RunRequest,
-    *,
-    out: Path | None,
-    resume: Path | None,
-    observer: Observer | None,
-    canaries: int,
-) -> RunResult:
-    """Run the job in the engine that it names."""
+def _run_engine(job: Job, request: RunRequest, how: dict[str, Any], canaries: int) -> RunResult:
+    """Run the job in the engine that it names, with its `out`, `resume` and `observer`."""
     engine, given = job.run.engine, None
     if request.data is not None:
         from parley.simulations.data import in_memory_data  # noqa: PLC0415 - a file's job infers no schema
@@ -87,15 +74,9 @@ def _run_engine(
     elif request.schema is not None or request.label is not None:
         raise JobError("Expected data with schema or label, got none (a file's is data.schema).")
     if job.run.in_process:
-        return SIMULATIONS[engine](
-            job if resume is None else None,
-            out=out,
-            resume=resume,
-            observer=observer,
-            version=__version__,
-            canaries=canaries,
-            given=given,
-        )
+        known = job if how["resume"] is None else None
+        how |= {"version": __version__, "canaries": canaries, "given": given}
+        return SIMULATIONS[engine](known, **how)
     if canaries:
         raise JobError(f"Expected run.engine = 'fast' with canaries, got {engine!r}.")
     from parley.deploy.process_engines import ENGINES  # noqa: PLC0415 - start-up: the fast engine needs no other (.13 s, with Flower a second)
@@ -106,7 +87,7 @@ def _run_engine(
             f"Expected the network's name with run.engine = {engine!r}, got an object that only "
             'this process has. Write it in a file: model="file.py:function".'
         )
-    return ENGINES[engine](job, out=out, resume=resume, observer=observer)
+    return ENGINES[engine](job, **how)
 
 
 SIMULATIONS = PluginTable[Callable[..., RunResult]](

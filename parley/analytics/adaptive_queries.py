@@ -72,9 +72,8 @@ def split_price(
     if mu is not None:
         below = mu * (1 - 2.0**-30)  # each step has its own calibration
         each = [compute_gaussian_epsilon(below * math.sqrt(share / 100), delta) for share in shares]
-        return [
-            float(f"{one * (1 - 5e-7):.7g}") for one in each
-        ]  # slightly less, with seven digits
+        # Slightly less, with seven digits.
+        return [float(f"{one * (1 - 5e-7):.7g}") for one in each]
     return [_round_down(to_fraction(epsilon) * share / 100) for share in shares]
 
 

@@ -132,10 +132,8 @@ class Answer:
     def _get_single_cell(self, column: str) -> float:
         cells = self.table[column]
         if len(cells) != 1:
-            raise QueryError(
-                f"Expected an answer with one cell, got {len(cells)} cells. Use .frame for all of "
-                "them."
-            )
+            got = f"{len(cells)} cells. Use .frame for all of them"
+            raise QueryError(f"Expected an answer with one cell, got {got}.")
         return float(cells[0])
 
     @property
@@ -239,6 +237,7 @@ class Answer:
     def to_json(self) -> dict[str, Any]:
         """Return the answer as plain JSON values."""
         charge = self.ledger
+        beside = {name: _to_plain_lists(table) for name, table in self.beside.items()}
         return {
             "query": self.query.to_json(),
             "title": self.title,
@@ -262,11 +261,7 @@ class Answer:
             "against": str(charge.against),
             "seeded": charge.seeded,
             "assumptions": list(charge.assumptions),
-            **(
-                {"beside": {k: _to_plain_lists(table) for k, table in self.beside.items()}}
-                if self.beside
-                else {}
-            ),
+            **({"beside": beside} if beside else {}),
         }
 
     def __repr__(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 from parley.analytics.table_one_output import TableOne
 from parley.safe_io.csv_writing import format_csv
 from parley.safe_io.file_writing import make_folder, write_file
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import report_os_errors
 from parley.server.records.run_folder import RunFolderError
 
 
@@ -39,12 +39,10 @@ def format_answers(
     else:
         files = dict(found for each in answers for found in _list_tables(each, cost_text))
         text = "\n\n".join(each["text"] for each in answers)
-    try:
+    with report_os_errors(RunFolderError, f"Cannot write into {folder}"):
         for name, content in files.items():
             make_folder(folder / name.parent)
             write_file(folder / name, content)
-    except OSError as error:
-        raise RunFolderError(f"Cannot write into {folder}: {describe_cause(error)}.") from error
     return text
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from parley.analytics.session_settings import Settings, build_counting
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.contract.roster import Deployment, load_deployment
+from parley.client.contract.roster import load_deployment
 from parley.client.data.raw_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
@@ -193,22 +193,19 @@ def connect_real_parties(
         raise QueryError("Expected dataset, the parties' name for the data, got none.")
     home = Path(settings.deployment)
     if transport is None:
-        transport, deployment = _open_transport(stack, home)
+        server = check_server(home)
+        port = GrpcServer(server.folder, server.deployment, listen=server.listen, port=server.port)
+        transport, deployment = StreamTransport(stack.enter_context(port)), server.deployment
     else:
         deployment = load_deployment(home / "deployment.toml")
     names = [each.name for each in deployment.parties]
     corrupt, least = _resolve_bounds(settings, len(names))
+    head = {"dataset": settings.dataset, "label": RAW_COLUMNS, "intercept": False}
     there = ConnectedParties(
         transport=transport,
         deployment=deployment,
         party_states=PartyStates(folder.path / "parties.json", names),
-        data_head={
-            "dataset": settings.dataset,
-            "label": RAW_COLUMNS,
-            "intercept": False,
-            "features": {},
-            "blocks": [],
-        },
+        data_head=head | {"features": {}, "blocks": []},
         needed=compute_min_present(len(names), survivors=least, corrupt=corrupt),
         timeout_s=_ARRIVAL_TIMEOUT_S,
     ).find(
@@ -231,18 +228,10 @@ def connect_real_parties(
         noise_point=settings.noise_point or "share",
     )
     return SessionParties(
-        build_cohort=lambda _, queries: QueryParties(
-            parties=there, algorithm=queries, corrupt=corrupt
-        ),
+        build_cohort=lambda _, asked: QueryParties(parties=there, algorithm=asked, corrupt=corrupt),
         terms=terms,
         data=f"deployment:{deployment.consortium}:{settings.dataset}",
     )
-
-
-def _open_transport(stack: ExitStack, home: Path) -> tuple[Transport, Deployment]:
-    server = check_server(home)
-    port = GrpcServer(server.folder, server.deployment, listen=server.listen, port=server.port)
-    return StreamTransport(stack.enter_context(port)), server.deployment
 
 
 def _resolve_bounds(settings: Settings, parties: int) -> tuple[int, int]:

@@ -86,14 +86,12 @@ class ClickLogQueries(ReleaseSession):
             )
         if isinstance(columns, str) or not columns or not all(isinstance(c, str) for c in columns):
             raise QueryError(f"Expected a list of categorical columns, got {columns!r:.80}.")
-        if isinstance(clicks, bool) or not isinstance(clicks, int) or clicks < 1:
+        if type(clicks) is not int or clicks < 1:
             raise QueryError(f"Expected at least one click per user, got {clicks!r}.")
         condition = parse_optional_condition(where)
-        query: Query = (
-            Histogram(column=columns[0], where=condition)
-            if len(columns) == 1
-            else Count(by=tuple(columns), where=condition)
-        )
+        query: Query = Count(by=tuple(columns), where=condition)
+        if len(columns) == 1:
+            query = Histogram(column=columns[0], where=condition)
         answer = self.ask(query, epsilon=epsilon, law=law)
         keys = {name: answer.table[get_answer_key(name)] for name in columns}
         weights = np.maximum(np.rint(np.asarray(answer.table["value"], dtype=np.float64)), 0)
@@ -112,8 +110,7 @@ def _draw_users(
     """Draw each user's clicks with probabilities proportional to the noisy counts."""
     total = int(weights.sum())
     users = -(-total // clicks)
-    shares = weights / total if total else None
-    places = rng.choice(len(weights), size=total, p=shares)
+    places = rng.choice(len(weights), size=total, p=weights / total if total else None)
     owners = np.arange(total) // clicks
     pairs, counts = np.unique(np.stack([owners, places]), axis=1, return_counts=True)
     named = {name: np.asarray(part)[pairs[1]] for name, part in keys.items()}

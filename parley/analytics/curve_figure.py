@@ -59,8 +59,7 @@ def _find_edge_columns(table: Table) -> tuple[str, str]:
 def _list_curves(table: Table) -> dict[str, list[Point]]:
     """Return each group's points, starting with 1 at 0."""
     low, value, high = (np.asarray(table[name]).tolist() for name in ("low", "value", "high"))
-    edges = _find_edge_columns(table)
-    keys = list(table)[: list(table).index(edges[0])]
+    keys = list(table)[: list(table).index(_find_edge_columns(table)[0])]
     curves: dict[str, list[Point]] = {}
     for row, point in enumerate(zip(low, value, high, strict=True)):
         name = " · ".join(str(table[key][row]) for key in keys)

@@ -11,13 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.analytics.answer import Answer
-from parley.analytics.query_api import ReleaseSession, parse_optional_condition
+from parley.analytics.query_api import (
+    ReleaseSession,
+    check_epsilon,
+    check_left,
+    parse_optional_condition,
+)
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, get_answer_key, get_range
 from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.kmeans import MAX_COORDINATES, KMeansStep
 from parley.client.queries.moments import UNIT_BALANCE
-from parley.privacy.accounting.rounding import format_exact, to_fraction
+from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
 
 NOISES: Mapping[str, Callable[[int], float]] = {
@@ -58,22 +63,15 @@ class LloydQueries(ReleaseSession):
             QueryError, SchemaError: the request is not valid; no budget was charged.
         """
         left = self.remaining
-        start = (
-            _build_starting_centres(self.schema, columns, clusters) if centres is None else centres
-        )
-        if isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 1:
+        start = _spread_centres(self.schema, columns, clusters) if centres is None else centres
+        if type(rounds) is not int or rounds < 1:
             raise QueryError(f"Expected at least one round, got {rounds!r}.")
         if noise not in NOISES:
             raise QueryError(f"Expected noise {' or '.join(NOISES)}, got {noise!r}.")
-        if isinstance(epsilon, bool) or not 0 < epsilon < math.inf:
-            raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
+        check_epsilon(epsilon)
         replaced = self.terms.facts.neighbouring is Neighbouring.REPLACE_ONE
         whole = to_fraction(epsilon) * (2 if noise == "as-printed" and replaced else 1)
-        if whole > to_fraction(left):
-            raise QueryError(
-                f"Expected at most {format_exact(left)}, which is left of the budget, got ε = "
-                f"{format_exact(float(whole))} for {rounds} rounds."
-            )
+        check_left(whole, left, f"{rounds} rounds")
         each = float(whole / rounds)
         while to_fraction(each) * rounds > whole:
             each = math.nextafter(each, 0)
@@ -82,32 +80,22 @@ class LloydQueries(ReleaseSession):
         balance = max(1, round(UNIT_BALANCE * NOISES[noise](len(columns))))
         answers = list[Answer]()
         for _ in range(rounds):
-            query = KMeansStep(
-                of=tuple(columns),
-                centres=tuple(points.ravel().tolist()),
-                balance=balance,
-                where=condition,
-            )
+            flat = tuple(points.ravel().tolist())
+            query = KMeansStep(of=tuple(columns), centres=flat, balance=balance, where=condition)
             answers.append(self.ask(query, epsilon=each, law="laplace"))
-            table = answers[-1].table
-            found = [np.asarray(table[get_answer_key(name)]) for name in columns]
+            found = [np.asarray(answers[-1].table[get_answer_key(name)]) for name in columns]
             points = _scale_centres(self.schema, columns, np.stack(found, axis=1))
         return tuple(answers)
 
 
-def _build_starting_centres(
-    schema: Schema, columns: Sequence[str], clusters: int
-) -> NDArray[np.float64]:
+def _spread_centres(schema: Schema, columns: Sequence[str], clusters: int) -> NDArray[np.float64]:
     """Return `[k, D]` public centres spread over the range by Halton's points (1960)."""
     from scipy.stats import qmc  # noqa: PLC0415 - start-up: `query` without k-means (scipy.stats takes 0.5 s)
 
-    if isinstance(clusters, bool) or not isinstance(clusters, int) or clusters < 1:
+    if type(clusters) is not int or clusters < 1:
         raise QueryError(f"Expected at least one cluster, got {clusters!r}.")
-    if clusters * len(columns) > MAX_COORDINATES:
-        raise QueryError(
-            f"Expected at most {MAX_COORDINATES} coordinates of centres, got "
-            f"{clusters * len(columns)}."
-        )
+    if (count := clusters * len(columns)) > MAX_COORDINATES:
+        raise QueryError(f"Expected at most {MAX_COORDINATES} coordinates of centres, got {count}.")
     low, high = _get_ranges(schema, columns)
     spread: NDArray[np.float64] = qmc.Halton(len(columns), scramble=False).random(clusters + 1)[1:]
     start: NDArray[np.float64] = low + spread * (high - low)

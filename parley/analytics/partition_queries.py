@@ -24,14 +24,18 @@ record that leaves, arrives or stays.
 from __future__ import annotations
 
 import hashlib
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
 from parley.analytics.answer import Answer
-from parley.analytics.query_api import QueryMethods, ReleaseSession, parse_optional_condition
+from parley.analytics.query_api import (
+    QueryMethods,
+    ReleaseSession,
+    check_epsilon,
+    parse_optional_condition,
+)
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.queries.base import Query, QueryError, get_categories
 from parley.client.queries.filters.expressions import Expression, col
@@ -47,9 +51,8 @@ def compute_price(
 ) -> float:
     """Return the price of a partition whose cells have these ε."""
     largest = sorted((to_fraction(each) for each in cells.values()), reverse=True)
-    return round_up(
-        sum(largest[: _count_cells_per_unit(len(cells), neighbouring, counting)], Fraction(0))
-    )
+    crossed = _count_cells_per_unit(len(cells), neighbouring, counting)
+    return round_up(sum(largest[:crossed], Fraction(0)))
 
 
 def _count_cells_per_unit(cells: int, neighbouring: Neighbouring, counting: Counting | None) -> int:
@@ -80,15 +83,11 @@ def allocate_budgets(
     for text, each in prices.items():
         if text not in categories:
             raise QueryError(f"Expected cells of {', '.join(categories[:12])}, got {text!r:.80}.")
-        if isinstance(each, bool) or not isinstance(each, int | float) or not 0 < each < math.inf:
-            raise QueryError(f"Expected epsilon, a number > 0, got {each!r}.")
+        check_epsilon(each)
     if not prices:
         raise QueryError("Expected at least one cell, got none.")
-    found = {text: float(each or 0) for text, each in prices.items()}
-    if cells is None:
-        crossed = _count_cells_per_unit(len(found), neighbouring, counting)
-        found = {text: each / crossed for text, each in found.items()}
-    return found
+    crossed = 1 if cells else _count_cells_per_unit(len(prices), neighbouring, counting)
+    return {text: float(each or 0) / crossed for text, each in prices.items()}
 
 
 class PartitionCell(QueryMethods):
@@ -180,13 +179,12 @@ class PartitionQueries(ReleaseSession):
         facts = {"cells": prices, "where": None if condition is None else condition.to_json()}
         digest = hashlib.sha256(encode_canonical({"column": column, **facts})).hexdigest()
         label = f"partition-{self._partitions}-{digest[:12]}"
-        budgets = self._session.charge_partition(
-            label, compute_price(prices, relation, counting), prices
-        )
-        found = []
-        for key, budget in budgets.items():
-            own = col[column] == key
-            found.append(
-                PartitionCell(self, key, budget, own if condition is None else own & condition)
+        price = compute_price(prices, relation, counting)
+        budgets = self._session.charge_partition(label, price, prices)
+        own = {key: col[column] == key for key in budgets}
+        return tuple(
+            PartitionCell(
+                self, key, budget, own[key] if condition is None else own[key] & condition
             )
-        return tuple(found)
+            for key, budget in budgets.items()
+        )

@@ -31,7 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.analytics.answer import Answer, format_to_width
-from parley.analytics.query_api import ReleaseSession, parse_optional_condition
+from parley.analytics.query_api import (
+    ReleaseSession,
+    check_epsilon,
+    check_left,
+    parse_optional_condition,
+)
 from parley.client.queries.base import QueryError
 from parley.client.queries.count_queries import Histogram
 from parley.client.queries.filters.expressions import Expression
@@ -131,25 +136,16 @@ class QuantileSearch(ReleaseSession):
         """
         left = self.remaining
         values = build_grid(self.schema, column, float(step))
-        if isinstance(quantile, bool) or not isinstance(quantile, int | float):
-            raise QueryError(f"Expected a quantile between 0 and 1, got {quantile!r}.")
-        if not 0 < quantile < 1 or to_fraction(quantile).denominator > MAX_DENOMINATOR:
+        share = quantile if isinstance(quantile, int | float) else math.nan
+        if not 0 < share < 1 or to_fraction(share).denominator > MAX_DENOMINATOR:
             raise QueryError(
                 f"Expected a quantile between 0 and 1, of at most six digits, got {quantile!r}."
             )
         rounds = max(3, math.ceil(math.log2(len(values)) / 2) - 1) if counts is None else counts
-        whole_number = isinstance(rounds, int) and not isinstance(rounds, bool)
-        if not whole_number or not 1 <= rounds <= MAX_COUNTS:
+        if type(rounds) is not int or not 1 <= rounds <= MAX_COUNTS:
             raise QueryError(f"Expected 1 to {MAX_COUNTS} counts, got {rounds!r}.")
-        numeric = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
-        if not numeric or not 0 < epsilon < math.inf:
-            raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
-        if to_fraction(epsilon) > to_fraction(left):
-            raise QueryError(
-                f"Expected at most {format_exact(left)}, which is left of the budget, got ε = "
-                f"{format_exact(epsilon)} for {rounds} counts."
-            )
-        public = where is None and self.terms.facts.neighbouring is Neighbouring.REPLACE_ONE
+        check_epsilon(epsilon)
+        check_left(to_fraction(epsilon), left, f"{rounds} counts")
         hunt = _Search(
             session=self,
             column=column,
@@ -158,7 +154,7 @@ class QuantileSearch(ReleaseSession):
             where=parse_optional_condition(where),
             rounds=rounds,
             remaining=to_fraction(epsilon),
-            public=public,
+            public=where is None and self.terms.facts.neighbouring is Neighbouring.REPLACE_ONE,
         )
         hunt.search_by_halving(to_fraction(epsilon))
         hunt.refine()
@@ -192,9 +188,8 @@ class _Search:
         cells, half = len(self.values), -(-self.rounds // 2)
         for number in range(half if self.rounds > 1 else 0):
             bounds = _bound_place(self.results, cells)
-            asked = {each.position for each in self.results}
             place = (
-                _choose_midpoint(bounds, asked, number)
+                _choose_midpoint(bounds, {each.position for each in self.results}, number)
                 if bounds[0] < bounds[1]
                 else self._find_crossing()
             )
@@ -212,8 +207,7 @@ class _Search:
 
     def refine(self) -> None:
         """Release the other counts, where all earlier ones point, for the rest of the price."""
-        rest = max(self.rounds // 2, 1)
-        parts = [_GROWTH**number for number in range(rest)]
+        parts = [_GROWTH**number for number in range(max(self.rounds // 2, 1))]
         for number, part in enumerate(parts):
             place = round(self._find_crossing()) if self.results else len(self.values) // 2
             self._release_count(place, self.remaining * part / sum(parts[number:]))
@@ -225,9 +219,8 @@ class _Search:
         low, high = (low, high - 1) if low < high else (0, len(self.values) - 1)
         at = min(max(math.floor(self._find_crossing()), low), high)
         interval = float(self.values[low]), float(self.values[high])
-        return QuantileResult(
-            value=float(self.values[at]), interval=interval, answers=tuple(self.answers)
-        )
+        value, answers = float(self.values[at]), tuple(self.answers)
+        return QuantileResult(value=value, interval=interval, answers=answers)
 
     def _release_count(self, position: int, price: Fraction) -> None:
         """Release one count at a price of at most `price`."""
@@ -323,13 +316,8 @@ def _merge_positions(seen: Sequence[_CountResult], records: float) -> list[_Coun
         least = _MIN_DEVIATION * records
         weights = np.array([max(each.deviation, least) ** -2.0 for each in (first, *others)])
         excess = np.array([each.excess for each in (first, *others)])
-        merged.append(
-            replace(
-                first,
-                excess=float(weights @ excess / weights.sum()),
-                deviation=float(weights.sum() ** -0.5),
-            )
-        )
+        mean, deviation = weights @ excess / weights.sum(), weights.sum() ** -0.5
+        merged.append(replace(first, excess=float(mean), deviation=float(deviation)))
     return merged
 
 

@@ -5,9 +5,11 @@ A batch (`SessionBatch`) releases several queries together.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NoReturn, Self
 
 from parley.analytics.answer import Answer, format_title
@@ -24,7 +26,7 @@ from parley.client.queries.randomised_response import ResponseQuery
 from parley.client.queries.regression.regression_query import RegressionQuery
 from parley.client.queries.sum_queries import ChooseBest, ColumnSum
 from parley.client.queries.survival import Survival
-from parley.privacy.accounting.rounding import format_exact
+from parley.privacy.accounting.rounding import format_exact, to_fraction
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.server.planning.query_planner import PlannedBatch
 from parley.server.planning.session_terms import SessionTerms
@@ -47,9 +49,7 @@ class QueryMethods(ABC):
         """Return the same queries for some records and in groups."""
         return RecordSubset(self, where, by)
 
-    def _build_and_ask(
-        self, kind: Callable[..., Query], price: dict[str, Any], **own: Any
-    ) -> Answer:
+    def _ask_kind(self, kind: Callable[..., Query], price: dict[str, Any], **own: Any) -> Answer:
         return self.ask(kind(where=self._where, by=self._by, **own), **price)
 
     def where(self, condition: Expression | str) -> QueryMethods:
@@ -65,43 +65,41 @@ class QueryMethods(ABC):
 
     def count(self, **price: Any) -> Answer:
         """Count the records."""
-        return self._build_and_ask(Count, price)
+        return self._ask_kind(Count, price)
 
     def sum(self, column: str, **price: Any) -> Answer:
         """Sum a numeric column."""
-        return self._build_and_ask(ColumnSum, price, column=column)
+        return self._ask_kind(ColumnSum, price, column=column)
 
     def mean(self, column: str, **price: Any) -> Answer:
         """Compute the mean of a numeric column."""
-        return self._build_and_ask(Mean, price, column=column)
+        return self._ask_kind(Mean, price, column=column)
 
     def variance(self, column: str, **price: Any) -> Answer:
         """Compute the variance of a numeric column, with divisor n, not n − 1."""
-        return self._build_and_ask(Variance, price, column=column)
+        return self._ask_kind(Variance, price, column=column)
 
     def histogram(
         self, column: str, *, bins: int = 0, edges: Sequence[float] = (), **price: Any
     ) -> Answer:
         """Count the records per category, or per interval of a numeric column."""
-        if isinstance(bins, bool) or not isinstance(bins, int) or bins < 0:
+        if type(bins) is not int or bins < 0:
             raise QueryError(f"Expected bins, a whole number ≥ 1, got {bins!r}.")
         ends = tuple(float(edge) for edge in edges)
-        return self._build_and_ask(Histogram, price, column=column, bins=bins, edges=ends)
+        return self._ask_kind(Histogram, price, column=column, bins=bins, edges=ends)
 
     def marginals(self, columns: Sequence[str], *, ways: int = 2, **price: Any) -> Answer:
         """Count the records in the contingency table of each `ways` of the columns,
         consistently.
         """
-        return self._build_and_ask(MarginalsQuery, price, of=_check_names(columns), ways=ways)
+        return self._ask_kind(MarginalsQuery, price, of=_check_names(columns), ways=ways)
 
     def quantiles(
         self, column: str, quantiles: Sequence[float], *, step: float = 0.0, **price: Any
     ) -> Answer:
         """Estimate the values below which these shares of the records are, on a grid of `step`."""
-        shares = tuple(float(q) for q in quantiles)
-        return self._build_and_ask(
-            Quantiles, price, column=column, quantiles=shares, step=float(step)
-        )
+        own = {"quantiles": tuple(float(q) for q in quantiles), "step": float(step)}
+        return self._ask_kind(Quantiles, price, column=column, **own)
 
     def median(self, column: str, *, step: float = 0.0, **price: Any) -> Answer:
         """Estimate the value below which half of the records are."""
@@ -123,7 +121,7 @@ class QueryMethods(ABC):
         """
         ends = tuple(float(edge) for edge in edges)
         own = {"column": column, "event": event, "occurred": occurred}
-        return self._build_and_ask(Survival, price, **own, bins=bins, edges=ends, end=float(end))
+        return self._ask_kind(Survival, price, **own, bins=bins, edges=ends, end=float(end))
 
     def regression(
         self,
@@ -146,7 +144,7 @@ class QueryMethods(ABC):
         own = {name: price.pop(name) for name in names if name in price}
         ends = tuple(float(edge) for edge in edges)
         own |= {"column": column, "of": _check_names(of), "family": family, "edges": ends}
-        return self._build_and_ask(RegressionQuery, price, **own)
+        return self._ask_kind(RegressionQuery, price, **own)
 
     def correlations(
         self, columns: Sequence[str], *, regressions: Sequence[str] = (), **price: Any
@@ -154,16 +152,12 @@ class QueryMethods(ABC):
         """Estimate the correlation of every two columns, and regressions such as "cost ~ age +
         sex".
         """
-        return self._build_and_ask(
-            CorrelationsQuery,
-            price,
-            of=_check_names(columns),
-            regressions=_check_names(regressions),
-        )
+        own = {"of": _check_names(columns), "regressions": _check_names(regressions)}
+        return self._ask_kind(CorrelationsQuery, price, **own)
 
     def choose(self, column: str, **price: Any) -> Answer:
         """Choose the category with the most records."""
-        return self._build_and_ask(Choose, price, column=column)
+        return self._ask_kind(Choose, price, column=column)
 
     def response(self, column: str, **price: Any) -> Answer:
         """Count the records per category by randomised response: each record reports for itself.
@@ -171,7 +165,7 @@ class QueryMethods(ABC):
         `epsilon` protects one record's report from all who see it: the server and all other
         parties. A repeated query draws new coins and is charged again.
         """
-        return self._build_and_ask(ResponseQuery, price, column=column)
+        return self._ask_kind(ResponseQuery, price, column=column)
 
     def choose_best(self, columns: Sequence[str], *, least: bool = False, **price: Any) -> Answer:
         """Choose the column, of scores in [0, 1], with the largest (or least) sum.
@@ -179,7 +173,7 @@ class QueryMethods(ABC):
         With `law="permute-and-flip"` or "exponential", a simulation's trusted server chooses by the
         exact sums. Otherwise the winner is read off noisy sums, so no exact sum needs to be seen.
         """
-        return self._build_and_ask(ChooseBest, price, of=_check_names(columns), least=least)
+        return self._ask_kind(ChooseBest, price, of=_check_names(columns), least=least)
 
     def kmeans(
         self, columns: Sequence[str], clusters: int, *, grid: int = 32, **price: Any
@@ -187,9 +181,8 @@ class QueryMethods(ABC):
         """Estimate the centres of `clusters` clusters, from one histogram of at most three
         columns.
         """
-        return self._build_and_ask(
-            KMeansGrid, price, of=_check_names(columns), clusters=clusters, grid=grid
-        )
+        own = {"of": _check_names(columns), "clusters": clusters, "grid": grid}
+        return self._ask_kind(KMeansGrid, price, **own)
 
     def min(self, column: str, **_: Any) -> NoReturn:
         """Refuse the query and name an alternative."""
@@ -280,6 +273,22 @@ def parse_condition(condition: Expression | str) -> Expression:
     return one
 
 
+def check_epsilon(epsilon: Any) -> None:
+    """Raise QueryError unless the price is a finite number above 0."""
+    number = isinstance(epsilon, int | float) and not isinstance(epsilon, bool)
+    if not number or not 0 < epsilon < math.inf:
+        raise QueryError(f"Expected epsilon, a number > 0, got {epsilon!r}.")
+
+
+def check_left(price: Fraction, left: float, releases: str) -> None:
+    """Raise QueryError if several releases together cost more than is left of the budget."""
+    if price > to_fraction(left):
+        raise QueryError(
+            f"Expected at most {format_exact(left)}, which is left of the budget, got ε = "
+            f"{format_exact(float(price))} for {releases}."
+        )
+
+
 def parse_optional_condition(condition: Expression | str | None) -> Expression | None:
     """Return a condition, parsed if it is text, or None."""
     return None if condition is None else parse_condition(condition)
@@ -311,11 +320,8 @@ class _PendingAnswer:
         return getattr(self.answer, name)
 
     def __str__(self) -> str:
-        return (
-            f"{format_title(self.query)}: not asked yet"
-            if self.answer is None
-            else str(self.answer)
-        )
+        waiting = f"{format_title(self.query)}: not asked yet"
+        return waiting if self.answer is None else str(self.answer)
 
 
 class SessionBatch(QueryMethods):
@@ -381,9 +387,8 @@ class SessionBatch(QueryMethods):
 
     def plan(self) -> str:
         """Return the expected error of each query as text, without spending anything."""
-        return format_plan(
-            self.build_plan(), self._queries, terms=self._session.terms, epsilon=self._epsilon
-        )
+        terms, epsilon = self._session.terms, self._epsilon
+        return format_plan(self.build_plan(), self._queries, terms=terms, epsilon=epsilon)
 
 
 def _format_own_error(error: float, nearer: float) -> str:
@@ -397,9 +402,8 @@ def format_plan(
     plan = planned.plan
     scale = planned.compute_scale()
     nearer = planned.compute_error_ratios(terms.facts)
-    each = zip(
-        queries, planned.compute_errors(terms.facts), nearer, planned.batch.weights, strict=True
-    )
+    errors = planned.compute_errors(terms.facts)
+    each = zip(queries, errors, nearer, planned.batch.weights, strict=True)
     lines = [
         f"{format_title(query)}: {query.count_cells(terms.facts.schema):,} cells, expected error "
         f"{error:.4g}{_format_own_error(error, factor)}, noise scale "

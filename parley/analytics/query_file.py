@@ -47,10 +47,10 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
-from parley.safe_io import toml_writing
 from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
+from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.external_references import FilePath, locate_value
 from parley.server.planning.query_planner import PlannedBatch
 
@@ -149,13 +149,10 @@ class QueryFile:
         Raises:
             QueryError, SchemaError, CalibrationError: a batch cannot be released.
         """
-        planned = []
-        for place, batch in enumerate(self.batches):
-            queries, price = _get_release(batch)
-            if prices is not None:
-                price["epsilon"] = prices[place]
-            planned.append(session.plan(queries, **price))
-        return planned
+        releases = [_get_release(batch) for batch in self.batches]
+        for (_, how), price in zip(releases, prices or (), strict=False):
+            how["epsilon"] = price
+        return [session.plan(queries, **how) for queries, how in releases]
 
     def find_refusal(self, session: Session, planned: Sequence[PlannedBatch]) -> str | None:
         """Return why the budget does not cover all batches, or None."""
@@ -186,18 +183,14 @@ class QueryFile:
         Before any batch is paid for, this refuses queries that cannot be asked or paid for, and a
         table one that would be mostly noise.
         """
-        if self.table is not None:
-            _, price = _get_release(self.batches[self.table])
-            format_expected_errors(
-                planned[self.table], session.terms.facts, epsilon=price["epsilon"]
-            )
+        if (table := self.table) is not None:
+            _, price = _get_release(self.batches[table])
+            format_expected_errors(planned[table], session.terms.facts, epsilon=price["epsilon"])
         self._check_budget(session, planned)
         for place, batch in enumerate(self.batches):
             queries, price = _get_release(batch)
             answers = session.release(queries, **price)
-            if (
-                place == self.table
-            ):  # a table one describes these records, so it has intervals only for the noise
+            if place == self.table:  # it describes these records: intervals only for the noise
                 answers = [each.with_intervals() for each in answers]
             yield [(each.name, answer) for each, answer in zip(batch, answers, strict=True)]
 
@@ -245,11 +238,9 @@ def load_request(queries: str, epsilon: float | None, session_file: Path) -> Que
         raise QueryError("Expected --epsilon with a SELECT, which is its price, got none.")
     session = load_session_keys(session_file)
     statement = parse_sql(queries, load_schema(session["schema"]))
-    named = enumerate(zip(statement.names, statement.queries, strict=True))
-    batch = tuple(
-        QueryEntry(name=name, query=query, epsilon=None if place else epsilon)
-        for place, (name, query) in named
-    )
+    named = zip(statement.names, statement.queries, strict=True)
+    first, *others = (QueryEntry(name=name, query=query) for name, query in named)
+    batch = (dataclasses.replace(first, epsilon=epsilon), *others)
     return QueryFile(session=session, batches=(batch,))
 
 
@@ -299,9 +290,7 @@ def load_queries(path: Path) -> QueryFile:
             kind = table.get("query") if isinstance(table, Mapping) else None
             if kind == KIND:
                 of_table.append(len(batches))
-                batches[f"\0{number}"] = list(
-                    _build_table_one(table, session, where=f"query {number}")
-                )
+                batches[f"\0{number}"] = list(_build_table_one(table, session, f"query {number}"))
                 continue
             each = _parse_query(table, number)
             batches.setdefault(each.batch or f"\0{number}", []).append(each)
@@ -318,14 +307,13 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         given = load_toml(path)
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise QueryError(
-            f"{path}: Expected a query file (TOML), got: {describe_cause(error)}."
-        ) from error
+        got = describe_cause(error)
+        raise QueryError(f"{path}: Expected a query file (TOML), got: {got}.") from error
     unknown = sorted(set(given) - {"session", "query"})
     if unknown or not isinstance(given.get("session"), dict):
         raise QueryError(f"{path}: Expected [session] and [[query]], got {unknown or 'neither'}.")
     session = {key.replace("-", "_"): value for key, value in given["session"].items()}
-    if "resume" in session or "out" in session:
+    if {"resume", "out"} & session.keys():
         raise QueryError(
             f"{path}: Expected out and resume on the command line, got them in the file."
         )
@@ -337,23 +325,19 @@ def _read_file(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
 def _list_keys(kind: type[Query]) -> dict[str, Any]:
     """Return a query kind's own keys in a file, except `where`, with their defaults."""
-    own = {each.name: each.default for each in dataclasses.fields(kind)}
-    return {
-        name: default
-        for name, default in own.items()
-        if name not in {"where", *kind.derived_fields}
-    }
+    left_out = {"where", *kind.derived_fields}
+    own = dataclasses.fields(kind)
+    return {each.name: each.default for each in own if each.name not in left_out}
 
 
 def _parse_query(table: Any, number: int) -> QueryEntry:
     where = f"query {number}"
+    expected = f"{where}: Expected query, one of {', '.join(QUERIES)}"
     if not isinstance(table, Mapping) or not isinstance(table.get("query"), str):
-        raise QueryError(f"{where}: Expected query, one of {', '.join(QUERIES)}, got none.")
+        raise QueryError(f"{expected}, got none.")
     kind = QUERIES.get(table["query"])
     if kind is None:
-        raise QueryError(
-            f"{where}: Expected query, one of {', '.join(QUERIES)}, got {table['query']!r:.80}."
-        )
+        raise QueryError(f"{expected}, got {table['query']!r:.80}.")
     given = {key.replace("-", "_"): value for key, value in table.items()}
     del given["query"]
     price = {key: given.pop(key, default) for key, default in _PRICE.items()}
@@ -363,15 +347,10 @@ def _parse_query(table: Any, number: int) -> QueryEntry:
     condition = _parse_condition(given.pop("where", None), where)
     known = _list_keys(kind)
     if unknown := sorted(set(given) - set(known)):
-        raise QueryError(
-            f"{where}: Expected the keys {', '.join([*known, 'where', *_PRICE])}, got "
-            f"{unknown[0]!r}."
-        )
-    defaults = {
-        each.name: each.default
-        for each in dataclasses.fields(kind)
-        if each.default is not dataclasses.MISSING and each.name != "where"
-    }
+        keys = ", ".join([*known, "where", *_PRICE])
+        raise QueryError(f"{where}: Expected the keys {keys}, got {unknown[0]!r}.")
+    own = {each.name: each.default for each in dataclasses.fields(kind) if each.name != "where"}
+    defaults = {key: value for key, value in own.items() if value is not dataclasses.MISSING}
     values = {k: list(v) if isinstance(v, tuple) else v for k, v in (defaults | given).items()}
     try:
         query = decode_dataclass(kind, values, where=condition)
@@ -419,26 +398,23 @@ def build_example_file() -> str:
     for name, info in Settings.model_fields.items():
         if name == "epsilon":
             continue
-        value = "" if info.default is None else toml_writing.format_toml_value(info.default)
+        value = "" if info.default is None else format_toml_value(info.default)
         lines.append(f"# {info.alias or name} = {value}  # {descriptions[name]}")
     for kind in QUERIES.values():
         lines += ["", "# [[query]]", f'# query = "{kind.kind}"']
         for name, default in _list_keys(kind).items():
-            value = (
-                '"…"' if default is dataclasses.MISSING else toml_writing.format_toml_value(default)
-            )
+            value = '"…"' if default is dataclasses.MISSING else format_toml_value(default)
             lines.append(f"# {name.replace('_', '-')} = {value}")
         lines += ["# where = \"age > 60 and sex == 'Female'\"", "# epsilon = 0.1"]
     lines += [
         "",
         "# [[query]]",
         f'# query = "{KIND}"  # a study\'s first table; at most one per file',
-    ]
-    lines += [
         "# columns = []  # empty: all columns of the schema",
         "# by = []  # column of its groups: one, or none",
+        '# where = "…"',
+        "# epsilon = 0.5  # the whole table",
+        '# name = "…", batch = "…", share = 1.0, law = "auto"  # for every query',
+        '# by = "party"  # for every query, instead of groups: an answer per party',
     ]
-    lines += ['# where = "…"', "# epsilon = 0.5  # the whole table"]
-    lines += ['# name = "…", batch = "…", share = 1.0, law = "auto"  # for every query']
-    lines += ['# by = "party"  # for every query, instead of groups: an answer per party']
     return "\n".join(lines) + "\n"

@@ -57,9 +57,8 @@ def query_server(
             f"{'neither' if file is None else 'both'}."
         )
     submission = "" if file is None else _build_submission(file, plan=plan)
-    answered = _await_answers(
-        submission, server_folder=server_folder, resume="" if resume is None else resume.name
-    )
+    name = "" if resume is None else resume.name
+    answered = _await_answers(submission, server_folder=server_folder, resume=name)
     texts = format_response(answered)  # also writes the CSV files
     in_full = as_json or verbose or not answered["answers"] or _has_table_one(answered)
     for text in texts if in_full else ():

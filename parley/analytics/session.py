@@ -11,7 +11,7 @@ with parley.Session("data/party-*.csv", schema="patients.schema.toml", epsilon=1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -169,9 +169,7 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
             )
         if epsilon is None:
             raise QueryError("Expected epsilon, the price of the query, got none.")
-        (answer,) = self.release(
-            [query], epsilon=epsilon, law=law, shares=None, by_party=is_by_party(by)
-        )
+        (answer,) = self.release([query], epsilon=epsilon, law=law, by_party=is_by_party(by))
         return answer
 
     def batch(self, epsilon: float, *, law: str | None = None) -> SessionBatch:
@@ -186,8 +184,7 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         """
         self._check_open()
         statement = parse_sql(text, self.schema)
-        answers = self.release(statement.queries, epsilon=epsilon, law=law)
-        return build_frame(statement, answers)
+        return build_frame(statement, self.release(statement.queries, epsilon=epsilon, law=law))
 
     def plan(self, queries: Sequence[Query], *, epsilon: float, **how: Any) -> PlannedBatch:
         """Plan a batch's release, without asking a party or charging the budget."""
@@ -240,34 +237,19 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
         each party has its own answer.
         """
         plan = partial(self.plan, queries, shares=shares, by_party=by_party)
-        try:
-            return self._plan_and_release(plan, queries, epsilon=epsilon, law=law, budget=budget)
-        except (BudgetExceeded, CalibrationError, RingTooSmall) as error:
-            if budget is None and (said := self._find_advice(plan, epsilon=epsilon, law=law)):
-                error.args = (f"{error} {said}",)
-            raise
-
-    def _find_advice(
-        self, plan: Callable[..., PlannedBatch], *, epsilon: float, law: str | None
-    ) -> str:
-        return find_query_advice(plan, self.totals, epsilon=epsilon, law=law or self._law)
-
-    def _plan_and_release(
-        self,
-        plan: Callable[..., PlannedBatch],
-        queries: Sequence[Query],
-        *,
-        epsilon: float,
-        law: str | None,
-        budget: DatasetBudget | None,
-    ) -> list[Answer]:
-        planned = plan(epsilon=epsilon, law=law)
         one = partial(self._release_once, budget=budget or self._session.budget)
-        if not any(query.step_shares for query in queries):
-            return one(queries, planned, epsilon=epsilon)
-        if not self._session.repeatable:
-            self.check_budget([planned], budget)
-        return [release_in_steps(one, self, queries[0], planned, epsilon=epsilon)]
+        try:
+            planned = plan(epsilon=epsilon, law=law)
+            if not any(query.step_shares for query in queries):
+                return one(queries, planned, epsilon=epsilon)
+            if not self._session.repeatable:
+                self.check_budget([planned], budget)
+            return [release_in_steps(one, self, queries[0], planned, epsilon=epsilon)]
+        except (BudgetExceeded, CalibrationError, RingTooSmall) as error:
+            if budget is None:
+                said = find_query_advice(plan, self.totals, epsilon=epsilon, law=law or self._law)
+                error.args = (f"{error} {said}".rstrip(),)
+            raise
 
     def _release_once(
         self,
@@ -307,11 +289,8 @@ class Session(PartitionQueries, LloydQueries, ClickLogQueries, QuantileSearch):
     @property
     def totals(self) -> BudgetAccount:
         """The data's account in the ledger: its budget and all charges to it."""
-        own = self._session.budget.key
-        (totals,) = [
-            each for each in self._session.ledger.list_accounts() if each.budget.key == own
-        ]
-        return totals
+        own, accounts = self._session.budget.key, self._session.ledger.list_accounts()
+        return next(each for each in accounts if each.budget.key == own)
 
     def report(self, path: str | Path | None = None, *, table_one: int = 0) -> Path:
         """Write a page with every answer and the course of the budget; by default in the folder.

@@ -71,19 +71,16 @@ def open_session(
         raise QueryError("Expected either data or a deployment, got both.")
     simulated = None
     if not settings.deployment:
-        persons = build_persons(settings)
+        persons, sources = build_persons(settings), _list_sources(data, known)
         block = read_parties(data, known, parties=settings.parties, persons=persons)
-        dealt = partial(
-            build_table_shards, _list_sources(data, known), block, persons, settings.seed
-        )
+        dealt = partial(build_table_shards, sources, block, persons, settings.seed)
         simulated = build_simulated_parties(stack, settings, block, dealt)
     if folder is None:
         if simulated is not None:
             _check_delta(simulated.terms)
         plain = settings.model_dump(mode="json", exclude_defaults=True)
-        folder = SessionFolder.create(
-            None if out is None else Path(out), plain, schema=known.to_toml()
-        )
+        target = None if out is None else Path(out)
+        folder = SessionFolder.create(target, plain, schema=known.to_toml())
     stack.enter_context(folder.hold_lock())
     asked = simulated or connect_real_parties(stack, settings, known, folder, transport=transport)
     ledger = stack.enter_context(Ledger.open(settings.ledger or folder.ledger_path))

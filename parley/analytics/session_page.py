@@ -40,7 +40,7 @@ from parley.privacy.accounting.rounding import format_exact, format_rounded_down
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import report_os_errors
 from parley.safe_io.plurals import format_noun
 from parley.server.records.run_folder import RunFolderError
 from parley.server.statements import guarantee_text
@@ -80,7 +80,7 @@ def build_answer_figure(answer: Answer) -> Figure:
     table, keys = answer.table, [name for name in answer.table if name not in ENDS]
     values = [np.asarray(table[name], dtype=np.float64) for name in ("low", "value", "high")]
     low, value, high = values
-    known = np.isfinite(value) & np.isfinite(low) & np.isfinite(high)
+    known = np.isfinite(values).all(axis=0)
     count, rows = len(value), format_rows(table, _MAX_CELLS)
     more = f"; the first {_MAX_CELLS} of {count:,} cells" if count > _MAX_CELLS else ""
     name, intervals = answer.title, answer.intervals.plural
@@ -143,9 +143,8 @@ def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Fig
     """Return a figure of ε spent by release, or None if no release was charged to the data's
     budget.
     """
-    own = {
-        each.ledger.index: each.ledger for each in answers if each.ledger.budget.key == budget.key
-    }
+    charges = (each.ledger for each in answers)
+    own = {each.index: each for each in charges if each.budget.key == budget.key}
     if not own:
         return None
     finding = (
@@ -153,8 +152,7 @@ def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Fig
         f"{format_exact(budget.epsilon)} is spent ({budget.unit}, {budget.neighbouring})."
     )
     points = [(0.0, 0.0), *((float(index), charge.spent) for index, charge in own.items())]
-    line = Line(name="spent", points=points)
-    chart = plot_curves([line], most=budget.epsilon, x_title="release")
+    chart = plot_curves([Line(name="spent", points=points)], most=budget.epsilon, x_title="release")
     rows = [
         [str(at), format_exact(of.epsilon), *map(format_rounded_up, (of.spent, of.left))]
         for at, of in own.items()
@@ -191,19 +189,12 @@ def build_session_document(
     first = [each.with_intervals() for each in asked if each.ledger.index == table_one]
     others = [each for each in asked if each.ledger.index != table_one]
     budget = build_budget_figure(answers, totals.budget)
+    drawn, promise = Figures([budget]) if budget else None, _format_promise(answers, totals.budget)
     sections = [
         _build_table_one(first),
         _build_answers(others, first),
-        build_section(
-            "The budget as it went",
-            Figures([budget]) if budget else None,
-            _build_release_table(answers),
-        ),
-        build_section(
-            "The guarantee",
-            Text(_format_promise(answers, totals.budget)),
-            _build_attacker_table(totals),
-        ),
+        build_section("The budget as it went", drawn, _build_release_table(answers)),
+        build_section("The guarantee", Text(promise), _build_attacker_table(totals)),
     ]
     return Document(
         overline=f"Parley session {name}",
@@ -223,10 +214,8 @@ def write_session_page(
     Raises:
         RunFolderError: the page cannot be written.
     """
-    try:
+    with report_os_errors(RunFolderError, f"Cannot write {target}"):
         return write_page("session", target, answers, totals, name, table_one=table_one)
-    except OSError as error:
-        raise RunFolderError(f"Cannot write {target}: {describe_cause(error)}.") from error
 
 
 def _build_table_one(answers: Sequence[Answer]) -> Section:
@@ -302,53 +291,27 @@ def _build_cards(answers: Sequence[Answer], totals: BudgetAccount) -> list[Card]
         return cards
     last = answers[-1]
     releases = len({each.ledger.index for each in answers})
-    cards.append(
-        Card(
-            title="Questions",
-            value=format_number(sum(not each.query.interim_text for each in answers)),
-            note=(
-                f"in {format_number(releases)} release{'s' if releases > 1 else ''}, each one "
-                "secure sum"
-            ),
-        )
-    )
-    records = (
-        ""
-        if last.records is None
-        else (
-            f"{format_number(last.records)} {format_noun(last.records, 'record')} in the last "
-            "answer"
-        )
-    )
-    cards.append(
-        Card(
-            title="Parties",
-            value=(
-                f"{format_number(min(each.survivors for each in answers))} of "
-                f"{format_number(last.parties)}"
-            ),
-            note="; ".join(part for part in ("fewest in any answer", records) if part),
-        )
-    )
-    return cards
+    asked = format_number(sum(not each.query.interim_text for each in answers))
+    note = f"in {format_number(releases)} {format_noun(releases, 'release')}, each one secure sum"
+    cards.append(Card(title="Questions", value=asked, note=note))
+    note = "fewest in any answer"
+    if last.records is not None:
+        records = f"{format_number(last.records)} {format_noun(last.records, 'record')}"
+        note += f"; {records} in the last answer"
+    fewest = format_number(min(each.survivors for each in answers))
+    value = f"{fewest} of {format_number(last.parties)}"
+    return [*cards, Card(title="Parties", value=value, note=note)]
 
 
 def _build_release_table(answers: Sequence[Answer]) -> Table:
     rows = []
     for index in dict.fromkeys(each.ledger.index for each in answers):
         own = [each for each in answers if each.ledger.index == index]
-        charge = own[0].ledger
-        rows.append(
-            [
-                str(index),
-                "; ".join(each.title for each in own),
-                own[0].law,
-                f"{own[0].survivors} of {own[0].parties}",
-                format_exact(charge.epsilon),
-                f"{replace(own[0], earlier=()).tradeoff():.1%}",
-                f"{format_rounded_down(charge.left)} of {format_exact(charge.budget.epsilon)}",
-            ]
-        )
+        first, charge, titles = own[0], own[0].ledger, "; ".join(each.title for each in own)
+        left = f"{format_rounded_down(charge.left)} of {format_exact(charge.budget.epsilon)}"
+        found = f"{replace(first, earlier=()).tradeoff():.1%}"
+        there, price = f"{first.survivors} of {first.parties}", format_exact(charge.epsilon)
+        rows.append([str(index), titles, first.law, there, price, found, left])
     return Table(
         caption="Every release, in order. Each was charged before the parties were asked. Found: "
         "how often, at most, an attacker with 5 % false alarms is right about one unit, from this "
@@ -391,10 +354,9 @@ def _build_attacker_table(totals: BudgetAccount) -> Table:
     budget, spent, rows = totals.budget, totals.spent, []
     for members in _GROUPS:
         epsilon = compute_group_epsilon(spent, budget.delta, members)
-        rates = [
-            f"{compute_attack_power(spent, members=members, alpha=alpha):.1%}" for alpha in _ALARMS
-        ]
-        rows.append([format_group(members, budget.unit), format_rounded_up(epsilon, 4), *rates])
+        rates = [compute_attack_power(spent, members=members, alpha=alpha) for alpha in _ALARMS]
+        who = format_group(members, budget.unit)
+        rows.append([who, format_rounded_up(epsilon, 4), *(f"{rate:.1%}" for rate in rates)])
     alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
     return Table(
         caption="Upper bounds on what all answers together reveal; ε at δ = "

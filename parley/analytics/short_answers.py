@@ -45,17 +45,12 @@ def _list_rows(last: dict[str, Any], folder: str | Path) -> list[Row]:
     """Return what all answers together cost, and where they are."""
     budget = last["budget"]
     scope = f"per {Unit(budget['unit'])} ({budget['neighbouring']})"
-    holds = AccountCertificate(
-        budget.get("certificate", AccountCertificate.LOWEST_BOUND)
-    ).description
+    holds = AccountCertificate(budget.get("certificate", AccountCertificate.LOWEST_BOUND))
     spent, left = format_rounded_up(last["spent"]), format_rounded_down(last["left"])
     intervals = Intervals(simultaneous=last["simultaneous"], sampling=last["sampling"])
+    total = f"ε = {format_exact(budget['epsilon'])}, δ = {format_exact(budget['delta'])}"
     return [
-        Row(
-            "Privacy",
-            f"ε = {format_exact(budget['epsilon'])}, δ = {format_exact(budget['delta'])} for all, "
-            f"{scope}, {holds}",
-        ),
+        Row("Privacy", f"{total} for all, {scope}, {holds.description}"),
         Row("Spent", f"ε = {spent} {FIXED_RELEASES_NOTE}; {left} left"),
         Row("Protects", f"against {Adversary(last['against']).short}", rank=2),
         Row("Assuming", "; ".join(last["assumptions"])),

@@ -108,11 +108,10 @@ def _parse_select(text: str) -> Any:
         found = sqlglot.parse(text)
     except (sqlglot.errors.SqlglotError, RecursionError) as error:
         first = str(error).splitlines()[0] if str(error) else "no SQL"
-        expected = (
-            "one SELECT statement (put a column name that is an SQL keyword in double quotes: "
-            '"Alter")'
-        )
-        raise QueryError(f"Expected {expected}, got an error: {first[:200]}.") from None
+        raise QueryError(
+            "Expected one SELECT statement (put a column name that is an SQL keyword in double "
+            f'quotes: "Alter"), got an error: {first[:200]}.'
+        ) from None
     if len(found) != 1 or not isinstance(found[0], sqlglot.exp.Select):
         kind = "none" if not found or found[0] is None else found[0].key.upper()
         raise QueryError(f"Expected one SELECT statement, got {len(found)} ({kind}).")

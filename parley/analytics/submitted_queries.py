@@ -66,16 +66,9 @@ class Submission:
             ]
             for batch in self.file.batches
         ]
-        return format_json(
-            {
-                "version": 1,
-                "schema": self.schema.to_toml(),
-                "session": self.file.session,
-                "plan": self.plan,
-                "batches": batches,
-                "table": self.file.table,
-            }
-        )
+        head = {"version": 1, "schema": self.schema.to_toml(), "session": self.file.session}
+        rest = {"plan": self.plan, "batches": batches, "table": self.file.table}
+        return format_json(head | rest)
 
 
 def parse_submission(text: str, *, own_files: bool = True) -> Submission:
@@ -169,9 +162,8 @@ class ServedQueries:
     def answer(self, folder: Path, *, home: Path, transport: Transport) -> None:
         """See `QueryAnswerer.answer`."""
         asked = parse_submission(read_text(folder / QUERIES_FILE))
-        with _open_session(
-            asked, folder / SESSION_FOLDER, home=home, transport=transport
-        ) as session:
+        kept = folder / SESSION_FOLDER
+        with _open_session(asked, kept, home=home, transport=transport) as session:
             file, planned = asked.file, asked.file.plan_batches(session)
             batches = [] if asked.plan else list(file.release_batches(session, planned))
             told = {
@@ -190,15 +182,8 @@ class ServedQueries:
         write_file(folder / ANSWERS_FILE, format_json(told) + "\n")
 
 
-def _open_session(
-    submission: Submission, folder: Path, *, home: Path, transport: Transport
-) -> Session:
+def _open_session(asked: Submission, folder: Path, *, home: Path, transport: Transport) -> Session:
     if (folder / "session.json").exists():
         return Session(resume=folder, transport=transport)
-    return Session(
-        deployment=str(home),
-        schema=submission.schema,
-        out=folder,
-        transport=transport,
-        **submission.file.session,
-    )
+    own: dict[str, Any] = {"deployment": str(home), "schema": asked.schema, "out": folder}
+    return Session(transport=transport, **own, **asked.file.session)

@@ -114,12 +114,10 @@ class TableOne:
 
     def _format_cell(self, form: str, figures: Sequence[TableFigure]) -> str:
         """Return a cell's values and, in a second line, their intervals."""
+        widths = [self._widths[_get_rounding_group(each)] for each in figures]
         shown = [
-            [
-                format_to_width(number, self._widths[_get_rounding_group(each)])
-                for number in each[-3:]
-            ]
-            for each in figures
+            [format_to_width(number, width) for number in each[-3:]]
+            for each, width in zip(figures, widths, strict=True)
         ]
         values = form.format(*(value for value, _, _ in shown))
         ends = form.format(*(f"{low}…{high}" for _, low, high in shown))
@@ -225,9 +223,8 @@ def _list_figures(
             if texts is not None:  # categories of each group in turn
                 for text, row in zip(texts, rows, strict=False):
                     yield TableFigure(column, text, group, "n", *_clip_to_possible(row))
-                    share = _compute_percentage(
-                        row, sizes[place][0], float(each["scale"]), noise, first
-                    )
+                    size, scale = sizes[place][0], float(each["scale"])
+                    share = _compute_percentage(row, size, scale, noise, first)
                     yield TableFigure(column, text, group, "%", *share)
             elif mean is not None:
                 yield TableFigure(column, "", group, "mean", *_to_array(mean)[place].tolist())
@@ -259,11 +256,9 @@ def _compute_percentage(
         ends = [end / size for end in row[1:]]
     if math.isnan(ends[0]):
         return math.nan, math.nan, math.nan
-    return _clip_to_possible([100 * end for end in (row[0] / size, *ends)], upper_limit=100.0)
+    return _clip_to_possible([100 * end for end in (row[0] / size, *ends)], most=100.0)
 
 
-def _clip_to_possible(
-    row: Sequence[float], upper_limit: float = math.inf
-) -> tuple[float, float, float]:
-    value, low, high = clip_to_possible(*np.array(row, dtype=np.float64), maximum=upper_limit)
+def _clip_to_possible(row: Sequence[float], most: float = math.inf) -> tuple[float, float, float]:
+    value, low, high = clip_to_possible(*np.array(row, dtype=np.float64), maximum=most)
     return float(value), float(low), float(high)

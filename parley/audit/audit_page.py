@@ -161,23 +161,16 @@ def _build_rates_figure(report: AuditReport) -> Figure:
         "y": build_quantitative("fnr", scale=scale, title="false negatives", axis=ticks),
         "order": build_quantitative("order"),
     }
-    chart = {
-        "layer": [
-            build_layer(
-                [
-                    {"fpr": positives, "fnr": negatives, "order": order}
-                    for order, (positives, negatives) in enumerate(points)
-                    if min(positives, negatives) >= _MIN_RATE
-                ],
-                "line",
-                at,
-                color=colour,
-                strokeDash=dash or (1, 0),
-                clip=True,
-            )
-            for points, (colour, dash) in zip(curves.values(), styles, strict=True)
+    drawn = []
+    for points, (colour, dash) in zip(curves.values(), styles, strict=True):
+        values = [
+            {"fpr": positives, "fnr": negatives, "order": order}
+            for order, (positives, negatives) in enumerate(points)
+            if min(positives, negatives) >= _MIN_RATE
         ]
-    }
+        look = {"color": colour, "strokeDash": dash or (1, 0), "clip": True}
+        drawn.append(build_layer(values, "line", at, **look))
+    chart = {"layer": drawn}
     return draw_figure(
         "Error rates, and the least that is claimed",
         "An attack's curve below the dashed one contradicts the claim.",

@@ -6,6 +6,7 @@ The page shows the facts of `certificate.json`. It is not signed itself, and say
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from parley.certificate.certificate_statement import (
 )
 from parley.certificate.verification import verify_certificate
 from parley.client.algorithms.registry import get_title
+from parley.presentation.disclosure_tables import build_attacker_table
 from parley.presentation.document import (
     Code,
     Document,
@@ -30,7 +32,7 @@ from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.run_section import is_in_process
 from parley.server.jobs.section_registry import MODELS
-from parley.server.statements import attack_rate_text, guarantee_text
+from parley.server.statements import guarantee_text
 from parley.server.statements.guarantee_text import Fact
 from parley.server.statements.number_format import format_epsilon
 
@@ -132,11 +134,9 @@ def _format_columns(work: ComputedWork) -> str:
 def _describe_run(facts: CertificateStatement) -> str:
     """Return who computed and where, in two sentences."""
     parties = f"{facts.parties} {format_noun(facts.parties, 'party')}"
-    place = (
-        "This was a simulation: one process held all records"
-        if is_in_process(facts.engine)
-        else "Each party kept its records on its own machine"
-    )
+    place = "Each party kept its records on its own machine"
+    if is_in_process(facts.engine):
+        place = "This was a simulation: one process held all records"
     return f"{parties} trained one model. {place}."
 
 
@@ -175,13 +175,10 @@ def _build_guarantee_section(guarantee: CertifiedGuarantee) -> Section:
         head=["Adversary", "Privacy loss", "Source"],
         rows=rows,
     )
-    rates = None if guarantee.found is None else Table(
-        caption=attack_rate_text.format_caption(
-            guarantee.found, guarantee.unit, guarantee.neighbouring, guarantee.adversary
-        ),
-        head=[heading.capitalize() for heading in attack_rate_text.HEADER],
-        rows=attack_rate_text.build_rows(guarantee.found, guarantee.unit),
-    )  # fmt: skip
+    rates = None
+    if guarantee.found is not None:
+        rates = build_attacker_table(guarantee.found, guarantee, guarantee.adversary)
+        rates = replace(rates, head=[heading.capitalize() for heading in rates.head])
     assumed = guarantee.assumptions
     return build_section(
         f"Promise: ε = {format_epsilon(guarantee.epsilon)}",

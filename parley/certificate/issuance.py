@@ -145,9 +145,8 @@ def build_statement(run: Path, *, ledger: str | None = None) -> CertificateState
             "Expected noise from the operating system's entropy, got seeded noise. It protects no "
             "one, so there is nothing to certify."
         )
-    charges = load_charges(
-        locate_ledger(run, job, given=ledger), folder.run_id, summary.ledger_head
-    )
+    place = locate_ledger(run, job, given=ledger)
+    charges = load_charges(place, folder.run_id, summary.ledger_head)
     return CertificateStatement(
         issued=datetime.now(UTC).isoformat(timespec="seconds"),
         parley_version=__version__,

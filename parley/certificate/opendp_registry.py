@@ -40,7 +40,15 @@ from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.run_section import is_in_process
 from parley.server.records.json_record import JsonRecord, JsonRecordError
 from parley.server.records.run_summary import RunSummary
-from parley.server.statements import attack_rate_text, guarantee_text
+from parley.server.statements import attack_rate_text
+from parley.server.statements.guarantee_text import (
+    FIXED_RELEASES_NOTE,
+    conversion,
+    format_account,
+    format_epsilon_delta,
+    format_relation,
+    format_scope,
+)
 
 
 class Curator(JsonRecord):
@@ -122,7 +130,7 @@ def _build_loss(guarantees: tuple[CertifiedGuarantee, ...], run: RunSummary) -> 
     counted = {"number_of_privacy_units": run.parties} if first.unit is Unit.PARTY else {}
     return counted | {
         "privacy_unit": first.unit.words,
-        "privacy_unit_details": "; ".join(guarantee_text.format_relation(of) for of in guarantees),
+        "privacy_unit_details": "; ".join(format_relation(of) for of in guarantees),
         "privacy_parameters": {k: float(format_rounded_up(v)) for k, v in figures.items() if v},
         "privacy_parameters_details": _format_list(
             line for of in guarantees for line in _list_parts(of)
@@ -132,18 +140,14 @@ def _build_loss(guarantees: tuple[CertifiedGuarantee, ...], run: RunSummary) -> 
 
 def _list_parts(guarantee: CertifiedGuarantee) -> Iterator[str]:
     stated = (
-        f"{guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)}, "
-        f"{guarantee_text.format_scope(guarantee)}"
+        f"{format_epsilon_delta(guarantee.epsilon, guarantee.delta)}, {format_scope(guarantee)}"
     )
     yield (
         f"{stated}: charged, against {guarantee.adversary.words} (by "
-        f"{guarantee_text.conversion(guarantee.conversion)})"
+        f"{conversion(guarantee.conversion)})"
     )
     for row in guarantee.accounts:
-        yield (
-            f"{guarantee_text.format_account(row)}, {guarantee_text.format_scope(guarantee)}: "
-            f"against {row.adversary.words}"
-        )
+        yield (f"{format_account(row)}, {format_scope(guarantee)}: against {row.adversary.words}")
     if guarantee.found:
         yield f"An attacker {attack_rate_text.format_attack(guarantee.found, guarantee.unit)}"
 
@@ -185,10 +189,9 @@ def _build_implementation(
         + "\n\nThe noise is drawn from the operating system's entropy; sums are taken of "
         f"integers modulo 2^{run.secure_aggregation.ring_bits}. Parley {statement.parley_version}.",
         "composition": (
-            f"Releases ({entries}) are those of one plan. ε is stated "
-            f"{guarantee_text.FIXED_RELEASES_NOTE}, by the lowest bound of the accountants that "
-            "are proved for them; each release may depend on earlier results. A ledger reserves "
-            "each before it is made."
+            f"Releases ({entries}) are those of one plan. ε is stated {FIXED_RELEASES_NOTE}, by "
+            "the lowest bound of the accountants that are proved for them; each release may depend "
+            "on earlier results. A ledger reserves each before it is made."
         ),
         "post_processing": "Models are computed only from noisy sums.",
         "justification": justification or "",

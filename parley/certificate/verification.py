@@ -20,11 +20,16 @@ from parley.privacy.accounting.attack_power import GROUP_SIZES
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.file_reading import read_bytes
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import report_os_errors
 from parley.server.records.guarantee_costs import compute_attacker_rates
 from parley.server.records.run_reader import read_summary
 from parley.server.records.stored_job import locate_ledger, open_run_folder
-from parley.server.statements import attack_rate_text, guarantee_text
+from parley.server.statements import attack_rate_text
+from parley.server.statements.guarantee_text import (
+    FIXED_RELEASES_NOTE,
+    format_epsilon_delta,
+    format_scope,
+)
 
 _RELATIVE_TOLERANCE = 1e-9
 """Relative tolerance between the accountants of two machines."""
@@ -57,17 +62,13 @@ def verify_certificate(
     Raises:
         CertificateError: a check failed.
     """
-    try:
+    with report_os_errors(CertificateError, f"Cannot read certificate {file}"):
         content = read_bytes(file)
-    except OSError as error:
-        raise CertificateError(
-            f"Cannot read certificate {file}: {describe_cause(error)}."
-        ) from error
     certificate = parse_certificate(content, file)
     facts = certificate.statement
-    held, open_ = [f"signed by key {certificate.signer}"], []
+    held, left = [f"signed by key {certificate.signer}"], []
     if signer is None:
-        open_.append(
+        left.append(
             "who owns that key: compare it with the signer's key, or name the signer's (--signer)"
         )
     elif signer.lower() != certificate.signer:
@@ -75,9 +76,9 @@ def verify_certificate(
     for of in facts.guarantees:
         proved, unproved = _check_guarantee(file, of)
         held += proved
-        open_ += [*unproved, *(f"assumed: {each}" for each in of.assumptions)]
+        left += [*unproved, *(f"assumed: {each}" for each in of.assumptions)]
     if run is None:
-        open_.append(
+        left.append(
             f"that a model is the certified one (SHA-256 {facts.model_sha256}), its job "
             f"({facts.job_sha256}), its ledger, and that this was computed: name the run's folder "
             "(--run)"
@@ -85,31 +86,27 @@ def verify_certificate(
     else:
         held += _check_run_folder(file, certificate, run, ledger)
         if facts.work is not None and read_summary(run) is None:
-            open_.append(f"that the certified work was computed: {run} has no summary.json")
+            left.append(f"that the certified work was computed: {run} has no summary.json")
     if facts.rounds_done < facts.rounds:
-        open_.append(
+        left.append(
             f"that no answer decided that the run ended after {facts.rounds_done} of "
-            f"{facts.rounds} rounds: ε is stated {guarantee_text.FIXED_RELEASES_NOTE}"
+            f"{facts.rounds} rounds: ε is stated {FIXED_RELEASES_NOTE}"
         )
-    open_.append(
+    left.append(
         "that these entries are all releases ever made from these records, and that the noise was "
         "drawn as they state: the signer vouches for both"
     )
-    return VerificationResult(
-        certificate=certificate, confirmed=tuple(held), unchecked=tuple(open_)
-    )
+    return VerificationResult(certificate=certificate, confirmed=tuple(held), unchecked=tuple(left))
 
 
 def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[str], list[str]]:
     """Check the certified entries with the installed accountants; return confirmed and unchecked
     texts.
     """
-    spent = guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)
-    stated = (
-        f"{spent}, {guarantee_text.format_scope(guarantee)}, against {guarantee.adversary_text}"
-    )
+    spent = format_epsilon_delta(guarantee.epsilon, guarantee.delta)
+    stated = f"{spent}, {format_scope(guarantee)}, against {guarantee.adversary_text}"
     others = [
-        f"{guarantee_text.format_epsilon_delta(row.epsilon, row.delta)} for one {guarantee.unit} "
+        f"{format_epsilon_delta(row.epsilon, row.delta)} for one {guarantee.unit} "
         f"against {row.adversary.words}: the run computed it"
         for row in guarantee.accounts
     ]
@@ -133,9 +130,8 @@ def _check_guarantee(file: Path, guarantee: CertifiedGuarantee) -> tuple[list[st
     if guarantee.found is None:
         return held, others
     known = compute_attacker_rates(entries)
-    if [(row.members, row.alarms) for row in guarantee.found] != [
-        (k.members, k.alarms) for k in known
-    ]:
+    claims = [(row.members, row.alarms) for row in guarantee.found]
+    if claims != [(row.members, row.alarms) for row in known]:
         raise CertificateError(
             f"{file}: Expected an attacker's success rates for {[*GROUP_SIZES]} together, got "
             "others."
@@ -168,9 +164,8 @@ def _check_run_folder(
             raise CertificateError(
                 f"{file}: Expected {name} with SHA-256 {expected}, got {came} in {run}."
             )
-    charges = load_charges(
-        locate_ledger(run, job, given=ledger_path), facts.run_id, facts.ledger_head
-    )
+    place = locate_ledger(run, job, given=ledger_path)
+    charges = load_charges(place, facts.run_id, facts.ledger_head)
     stated = {of.unit: of.spent for of in facts.guarantees}
     if {unit: own.to_json() for unit, own in charges.spent.items()} != stated:
         raise CertificateError(f"{file}: Expected the certified entries in the ledger, got others.")

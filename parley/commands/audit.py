@@ -9,6 +9,7 @@ from typing import Annotated
 
 import click
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from parley.analytics.query_file import load_queries
@@ -53,7 +54,6 @@ def build_query_targets(path: Path, *, seed: int | None) -> Iterator[AuditTarget
     schema = load_schema(file.session["schema"])
     point = settings.noise_point or ("share" if settings.deployment else "server")
     for batch in file.batches:
-        law = batch[0].law or settings.law
         claim = build_query_target(
             [each.query for each in batch],
             schema,
@@ -61,7 +61,7 @@ def build_query_targets(path: Path, *, seed: int | None) -> Iterator[AuditTarget
             delta=settings.delta,
             neighbouring=Neighbouring(settings.neighbouring),
             noise_point=NOISE_POINTS[point],
-            law=law,
+            law=batch[0].law or settings.law,
             shares=[each.share for each in batch],
             seed=seed,
         )
@@ -100,21 +100,21 @@ def _split_names(text: str | None) -> tuple[str, ...]:
 
 JobOrRun = Annotated[
     Path | None,
-    typer.Argument(
+    Argument(
         metavar="[JOB]",
         help="Job file or query file (TOML), or a run's folder; none: the defaults.",
     ),
 ]
 Attack = Annotated[
     str,
-    typer.Option(
+    Option(
         help="auto, or names separated by commas: dirac, crowd, on-off, party, corners; on the "
         "final model: membership, clipbkd, label-flip."
     ),
 ]
 ScoresLeak = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--scores-leak",
         help="With --data job: confirm that the scores reveal something about these records, which "
         "no ε covers.",
@@ -128,30 +128,28 @@ def audit_job(
     sets: Overrides = None,
     trials: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Number of trials with the canary; as many without it. auto: chosen by the job."
         ),
     ] = "auto",
     confidence: Annotated[
-        float, typer.Option(help="Joint confidence of all bounds of one audit, between ½ and 1.")
+        float, Option(help="Joint confidence of all bounds of one audit, between ½ and 1.")
     ] = 0.95,
     attack: Attack = "auto",
     data: Annotated[
-        str,
-        typer.Option(help="Records for attacks on the final model: synthetic, or the job's own."),
+        str, Option(help="Records for attacks on the final model: synthetic, or the job's own.")
     ] = "synthetic",
     scores_leak: ScoresLeak = False,
     method: Annotated[
-        str,
-        typer.Option(help="auto, or names separated by commas: pair, mu, profile, factor, white."),
+        str, Option(help="auto, or names separated by commas: pair, mu, profile, factor, white.")
     ] = "auto",
     features: Annotated[
-        int | None, typer.Option(min=1, help="Number of columns of the simulated records.")
+        int | None, Option(min=1, help="Number of columns of the simulated records.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed, to repeat the audit.")] = None,
+    seed: Annotated[int | None, Option(min=0, help="Seed, to repeat the audit.")] = None,
     as_json: AsJson = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to make for audit.json and audit.html.")
+        Path | None, Option(help="Folder to make for audit.json and audit.html.")
     ] = None,
 ) -> None:
     """Audit a job: run it thousands of times with and without a record, and attack the output."""
@@ -166,10 +164,12 @@ def audit_job(
         seed=seed,
     )
     reports: list[AuditReport] = []
-    found = _run_audits(
-        job, sets or [], effort, features, released=released, own_records=scores_leak
-    )
-    for each in found:
+    if released:
+        whole_job = load_job(job, overrides=sets or [])
+        audits = iter([audit_released(whole_job, effort, own_records=scores_leak)])
+    else:
+        audits = _audit_claims(job, sets or [], effort, features)
+    for each in audits:
         reports.append(each)
         if not as_json:
             typer.echo("\n".join(format_report(each)))
@@ -187,27 +187,17 @@ def audit_job(
         raise typer.Exit(REFUTED)
 
 
-def _run_audits(
-    job: Path | None,
-    sets: list[str],
-    effort: Effort,
-    features: int | None,
-    *,
-    released: bool,
-    own_records: bool,
+def _audit_claims(
+    job: Path | None, sets: list[str], effort: Effort, features: int | None
 ) -> Iterator[AuditReport]:
-    """Audit a job's last release, its guarantees, or batches of queries."""
-    if released:
-        yield audit_released(load_job(job, overrides=sets), effort, own_records=own_records)
-        return
+    """Audit a job's guarantees, or batches of queries."""
     if job is not None and is_query_file(job):
         if sets or features:
             raise click.UsageError("Expected no --set or --features with a file of queries.")
         claims = build_query_targets(job, seed=effort.seed)
     else:
-        claims = list_job_targets(
-            load_job(job, overrides=sets), seed=effort.seed, features=features
-        )
+        loaded = load_job(job, overrides=sets)
+        claims = list_job_targets(loaded, seed=effort.seed, features=features)
     for claim in claims:
         yield audit_guarantee(claim, effort)
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import click
 import typer
+from typer import Option
 
 from parley import audit_bounds
 from parley.command_options import AsJson
@@ -21,27 +22,26 @@ bound_app = typer.Typer(
     "not an estimate. It holds with the stated confidence.",
 )
 
-Confidence = Annotated[float, typer.Option(help="1 − α, above ½ and below 1.")]
-Delta = Annotated[float, typer.Option(help="δ of the claim.")]
+Confidence = Annotated[float, Option(help="1 − α, above ½ and below 1.")]
+Delta = Annotated[float, Option(help="δ of the claim.")]
 
 
 @bound_app.command()
 def pair(
-    hits_in: Annotated[str, typer.Option(help="HITS/TRIALS of the event with the canary.")],
-    hits_out: Annotated[str, typer.Option(help="HITS/TRIALS of the event without the canary.")],
+    hits_in: Annotated[str, Option(help="HITS/TRIALS of the event with the canary.")],
+    hits_out: Annotated[str, Option(help="HITS/TRIALS of the event without the canary.")],
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,
 ) -> None:
     """Bound ε by how often one event happens with and without a canary. Any noise."""
-    seen = (hits_in, hits_out)
-    _print_bound("pair", as_json, *seen, confidence=confidence, delta=delta)
+    _print_bound("pair", as_json, *(hits_in, hits_out), confidence=confidence, delta=delta)
 
 
 @bound_app.command()
 def mu(
-    false_positives: Annotated[str, typer.Option(help="ERRORS/TRIALS without the canary.")],
-    false_negatives: Annotated[str, typer.Option(help="ERRORS/TRIALS with the canary.")],
+    false_positives: Annotated[str, Option(help="ERRORS/TRIALS without the canary.")],
+    false_negatives: Annotated[str, Option(help="ERRORS/TRIALS with the canary.")],
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,
@@ -57,10 +57,10 @@ def _add_guess_command(name: str, words: str) -> None:
     @bound_app.command(name, help=words)
     def command(
         canaries: Annotated[
-            int, typer.Option(min=1, help="Number of canaries, each included by a fair coin.")
+            int, Option(min=1, help="Number of canaries, each included by a fair coin.")
         ],
-        guesses: Annotated[int, typer.Option(min=0, help="Number of guesses, fixed beforehand.")],
-        right: Annotated[int, typer.Option(min=0, help="Number of right guesses.")],
+        guesses: Annotated[int, Option(min=0, help="Number of guesses, fixed beforehand.")],
+        right: Annotated[int, Option(min=0, help="Number of right guesses.")],
         confidence: Confidence = 0.95,
         delta: Delta = 1e-5,
         as_json: AsJson = False,
@@ -75,22 +75,18 @@ _add_guess_command("one-run-fdp", "Bound ε by one run with many canaries. Assum
 
 @bound_app.command()
 def factor(
-    law: Annotated[str, typer.Option(help="gaussian, l2-laplace or laplace-l1.")],
-    vectors: Annotated[int, typer.Option(min=1, help="Number of noise vectors seen.")],
-    dimension: Annotated[int, typer.Option(min=1, help="Dimension of each vector.")],
+    law: Annotated[str, Option(help="gaussian, l2-laplace or laplace-l1.")],
+    vectors: Annotated[int, Option(min=1, help="Number of noise vectors seen.")],
+    dimension: Annotated[int, Option(min=1, help="Dimension of each vector.")],
     mean_norm: Annotated[
         float,
-        typer.Option(
+        Option(
             help="Mean L2 norm (l2-laplace), mean L1 norm (laplace-l1), or root mean square of "
             "the L2 norm (gaussian)."
         ),
     ],
-    sensitivity: Annotated[
-        float, typer.Option(help="Sensitivity Δ, in the unit of the noise.")
-    ] = 1.0,
-    reach: Annotated[
-        float, typer.Option(help="Fraction of Δ that neighbouring data sets reach.")
-    ] = 1.0,
+    sensitivity: Annotated[float, Option(help="Sensitivity Δ, in the unit of the noise.")] = 1.0,
+    reach: Annotated[float, Option(help="Fraction of Δ that neighbouring data sets reach.")] = 1.0,
     confidence: Confidence = 0.95,
     delta: Delta = 1e-5,
     as_json: AsJson = False,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import click
 import typer
+from typer import Argument, Option
 from typer.core import TyperGroup
 
 from parley.certificate.certificate_files import write_certificate
@@ -20,8 +21,7 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.records.run_reader import read_summary
 
 LedgerUrl = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="URL of the run's ledger, if its job names one."),
+    str | None, Option(metavar="URL", help="URL of the run's ledger, if its job names one.")
 ]
 
 
@@ -38,17 +38,17 @@ certificate_app = typer.Typer(cls=_IssueUnlessNamed, suggest_commands=False, no_
 
 @certificate_app.command("issue")
 def issue_run_certificate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run's folder.")],
     key: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="File of the Ed25519 key to sign with, created if it does not exist. Default: "
             "certificate.key in your configuration folder."
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="JSON file to write (default: RUN/certificate.json). A page (.html) is written "
             "next to it."
         ),
@@ -69,16 +69,14 @@ def issue_run_certificate(
 
 @certificate_app.command("registry")
 def export_registry_draft(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder.")],
+    run: Annotated[Path, Argument(metavar="RUN", help="A run's folder.")],
     about: Annotated[
         Path,
-        typer.Option(
+        Option(
             metavar="FILE", help="TOML file with the facts that the run folder does not contain."
         ),
     ],
-    out: Annotated[
-        Path | None, typer.Option(help="File to write (default: RUN/registry.json).")
-    ] = None,
+    out: Annotated[Path | None, Option(help="File to write (default: RUN/registry.json).")] = None,
     ledger: LedgerUrl = None,
 ) -> None:
     """Write a draft entry for the public registry of DP deployments.
@@ -101,16 +99,14 @@ def export_registry_draft(
 
 @certificate_app.command("verify")
 def check_certificate_file(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A certificate (JSON).")],
+    file: Annotated[Path, Argument(metavar="FILE", help="A certificate (JSON).")],
     signer: Annotated[
         str | None,
-        typer.Option(help="The signer's public key (64 hex digits), from a source that you trust."),
+        Option(help="The signer's public key (64 hex digits), from a source that you trust."),
     ] = None,
     run: Annotated[
         Path | None,
-        typer.Option(
-            help="The run's folder, to compare its model, job and ledger with the certificate."
-        ),
+        Option(help="The run's folder, to compare its model, job and ledger with the certificate."),
     ] = None,
     ledger: LedgerUrl = None,
 ) -> None:

@@ -21,7 +21,6 @@ def print_completion(
 
     fish: [bold]parley completion fish > ~/.config/fish/completions/parley.fish[/bold]
     """
-    script = get_completion_script(
-        prog_name="parley", complete_var=COMPLETION_VARIABLE, shell=shell
+    typer.echo(
+        get_completion_script(prog_name="parley", complete_var=COMPLETION_VARIABLE, shell=shell)
     )
-    typer.echo(script)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from parley.client.contract.roster import Deployment
 from parley.command_options import PartyDir
@@ -23,23 +24,23 @@ from parley.deploy.server_address import DeployError
 
 deploy_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
-DeploymentDir = Annotated[Path, typer.Argument(metavar="DIR", help="The deployment's folder.")]
+DeploymentDir = Annotated[Path, Argument(metavar="DIR", help="The deployment's folder.")]
 
 
 @deploy_app.command("init")
 def create_deployment_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="A new folder.")],
     host: Annotated[
         list[str],
-        typer.Option(help="Host name or address at which parties reach the server. Repeatable."),
+        Option(help="Host name or address at which parties reach the server. Repeatable."),
     ],
     parties: Annotated[
-        int, typer.Option(max=10_000, help="Number of parties, named site-1, site-2, …")
+        int, Option(max=10_000, help="Number of parties, named site-1, site-2, …")
     ] = 0,
     party: Annotated[
-        list[str] | None, typer.Option("--party", help="A party by name. Repeatable.")
+        list[str] | None, Option("--party", help="A party by name. Repeatable.")
     ] = None,
-    port: Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")] = 9092,
+    port: Annotated[int, Option(min=1, max=65535, help="The server's port.")] = 9092,
 ) -> None:
     """Make a deployment: a certificate authority, a server, and a folder with keys per party.
 
@@ -65,7 +66,7 @@ def renew_command(
     folder: DeploymentDir,
     host: Annotated[
         list[str] | None,
-        typer.Option("--host", help="New host name or address of the server. Repeatable."),
+        Option("--host", help="New host name or address of the server. Repeatable."),
     ] = None,
 ) -> None:
     """Renew all TLS certificates before they expire after 397 days. Parties keep their keys."""
@@ -78,7 +79,7 @@ def renew_command(
 @deploy_app.command("rotate")
 def rotate_command(
     folder: DeploymentDir,
-    name: Annotated[str, typer.Argument(metavar="PARTY", help="Party whose keys are replaced.")],
+    name: Annotated[str, Argument(metavar="PARTY", help="Party whose keys are replaced.")],
 ) -> None:
     """Replace a party's keys, for example after one was lost. The old keys are then refused."""
     deployment = rotate_party(folder, name)
@@ -89,7 +90,7 @@ def rotate_command(
 @deploy_app.command("add-party")
 def add_party_command(
     folder: DeploymentDir,
-    name: Annotated[str, typer.Argument(metavar="PARTY", help="Name of the new party.")],
+    name: Annotated[str, Argument(metavar="PARTY", help="Name of the new party.")],
 ) -> None:
     """Add a party: make its folder and keys. The other parties keep theirs."""
     deployment = add_party(folder, name)
@@ -99,8 +100,7 @@ def add_party_command(
 
 @deploy_app.command("remove-party")
 def remove_party_command(
-    folder: DeploymentDir,
-    name: Annotated[str, typer.Argument(metavar="PARTY", help="Party to remove.")],
+    folder: DeploymentDir, name: Annotated[str, Argument(metavar="PARTY", help="Party to remove.")]
 ) -> None:
     """Remove a party from the roster. The server then refuses its TLS certificate."""
     _print_roster_steps(folder, remove_party(folder, name))
@@ -127,8 +127,8 @@ def make_own_keys_command(folder: PartyDir) -> None:
 @deploy_app.command("accept")
 def accept_keys_command(
     folder: DeploymentDir,
-    entry: Annotated[Path, typer.Argument(metavar="FILE", help="A party's NAME.public.toml.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Accept without asking.")] = False,
+    entry: Annotated[Path, Argument(metavar="FILE", help="A party's NAME.public.toml.")],
+    yes: Annotated[bool, Option("--yes", help="Accept without asking.")] = False,
 ) -> None:
     """Add the public keys that a party made itself to the roster.
 

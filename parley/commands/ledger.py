@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from parley.command_options import AsJson
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
@@ -26,7 +27,7 @@ ledger_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 LedgerPath = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="LEDGER",
         help="Ledger file, postgresql:// URL, or a run's folder: then the ledger file that its job "
         "names, or the folder's own. Parley never connects to a URL because a folder names it.",
@@ -35,9 +36,7 @@ LedgerPath = Annotated[
 
 LedgerUrl = Annotated[
     str | None,
-    typer.Option(
-        "--ledger", metavar="URL", help="URL of the run's ledger, if LEDGER is a run's folder."
-    ),
+    Option("--ledger", metavar="URL", help="URL of the run's ledger, if LEDGER is a run's folder."),
 ]
 
 
@@ -72,7 +71,7 @@ def _format_head(head: ChainHead) -> str:
 def copy_ledger_command(
     ledger: LedgerPath,
     target: Annotated[
-        str, typer.Argument(metavar="TO", help="File or postgresql:// URL without a ledger.")
+        str, Argument(metavar="TO", help="File or postgresql:// URL without a ledger.")
     ],
 ) -> None:
     """Copy a ledger as a backup, or to move it to or from PostgreSQL. It may be in use.
@@ -89,7 +88,7 @@ def upgrade_ledger_command(
     ledger: LedgerPath,
     copy: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="TO",
             help="Where to copy the old ledger (default: next to it, "
             "with its version in the name).",
@@ -112,7 +111,7 @@ def upgrade_ledger_command(
 @ledger_app.command("free")
 def free_ledger_command(
     ledger: LedgerPath,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="The run's name in the ledger.")],
+    run: Annotated[str, Argument(metavar="RUN", help="The run's name in the ledger.")],
 ) -> None:
     """Free the budget that a killed run holds for rounds that it will not run.
 
@@ -127,13 +126,11 @@ def free_ledger_command(
 @ledger_app.command("raise")
 def raise_budget_command(
     ledger: LedgerPath,
-    dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="The data's name in the ledger.")
-    ],
-    reason: Annotated[str, typer.Option(help="The reason. It is recorded in the ledger for good.")],
-    epsilon: Annotated[float | None, typer.Option(help="The new total ε.")] = None,
-    delta: Annotated[float | None, typer.Option(help="The new total δ.")] = None,
-    unit: Annotated[Unit, typer.Option(help="The unit whose budget is raised.")] = Unit.RECORD,
+    dataset: Annotated[str, Argument(metavar="DATASET", help="The data's name in the ledger.")],
+    reason: Annotated[str, Option(help="The reason. It is recorded in the ledger for good.")],
+    epsilon: Annotated[float | None, Option(help="The new total ε.")] = None,
+    delta: Annotated[float | None, Option(help="The new total δ.")] = None,
+    unit: Annotated[Unit, Option(help="The unit whose budget is raised.")] = Unit.RECORD,
 ) -> None:
     """Raise the total budget of a data set. This cannot be undone.
 

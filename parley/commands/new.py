@@ -6,28 +6,25 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from parley.presentation.short_layout import format_rows
 from parley.starter.starter_folder import EXAMPLE, build_starter_folder
 
 
 def new(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Folder to make, in the current one.")
-    ],
+    name: Annotated[str, Argument(metavar="NAME", help="Folder to make, in the current one.")],
     data: Annotated[
         str,
-        typer.Option(
+        Option(
             help="Your records: a file (CSV, Parquet, .npz), or a glob with one file per party, in "
             "quotes. Or a bundled data set: breast-cancer, digits or synthetic."
         ),
     ] = EXAMPLE,
-    label: Annotated[
-        str | None, typer.Option(help="Column to predict (default: the last one).")
-    ] = None,
+    label: Annotated[str | None, Option(help="Column to predict (default: the last one).")] = None,
     schema: Annotated[
         Path | None,
-        typer.Option(help="Schema file to copy. Without it, a draft is made from your records."),
+        Option(help="Schema file to copy. Without it, a draft is made from your records."),
     ] = None,
 ) -> None:
     """Make a folder with a job, a schema, a network and a notebook that run as they are.

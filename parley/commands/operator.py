@@ -10,7 +10,7 @@ import typer
 
 from parley.command_options import AsJson, JobFile, Overrides, Quiet, ServerDir, Verbose
 from parley.deploy.process_errors import ProcessError
-from parley.deploy.stream import operator_client
+from parley.deploy.stream.operator_client import fetch_status, stop_runs, submit_job
 from parley.terminal.deployment_status import watch_status as watch_it
 from parley.terminal.result_output import end_command
 
@@ -33,9 +33,7 @@ def submit(
     Ctrl-C ends this command, not the run. To see the run, use [bold]parley status DIR[/bold]; to
     stop it, [bold]parley stop DIR[/bold].
     """
-    result = operator_client.submit_job(
-        job, to=to, sets=sets or [], resume=resume, quiet=quiet, verbose=verbose
-    )
+    result = submit_job(job, to=to, sets=sets or [], resume=resume, quiet=quiet, verbose=verbose)
     end_command(result, as_json=as_json, verbose=verbose)
 
 
@@ -48,8 +46,8 @@ def show_status(
 ) -> None:
     """Show a deployment's parties and runs, and the state of each party in them."""
     if watch:
-        watch_it(partial(operator_client.fetch_status, folder), connection_error=ProcessError)
-    status = operator_client.fetch_status(folder)
+        watch_it(partial(fetch_status, folder), connection_error=ProcessError)
+    status = fetch_status(folder)
     for line in status.format_lines() if verbose else status.list_lines():
         typer.echo(line)
 
@@ -65,5 +63,5 @@ def stop(
     If a round is open, it is repeated when the run continues: parties send the same contributions,
     and nothing is charged twice.
     """
-    for name in operator_client.stop_runs(folder, run):
+    for name in stop_runs(folder, run):
         typer.echo(f"{name}: stopping.")

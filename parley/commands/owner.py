@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from parley.command_options import AsJson, PartyDir
 from parley.owner.approval_requests import open_party
@@ -18,7 +19,7 @@ owner_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 Name = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="ID", help="The request's id: 32 hex digits, shown by `parley owner pending`."
     ),
 ]
@@ -60,8 +61,7 @@ def refuse_job(
     folder: PartyDir,
     name: Name,
     reason: Annotated[
-        str,
-        typer.Option(help="The reason, in one line. It is recorded only in this party's ledger."),
+        str, Option(help="The reason, in one line. It is recorded only in this party's ledger.")
     ] = "",
 ) -> None:
     """Refuse a job, even an approved one: the party takes no part from the next round on."""
@@ -72,9 +72,7 @@ def refuse_job(
 @owner_app.command("page")
 def serve_owner_page(
     folder: PartyDir,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free one.")
-    ] = 0,
+    port: Annotated[int, Option(min=0, max=65535, help="Port on 127.0.0.1; 0: any free one.")] = 0,
 ) -> None:
     """Serve a web page on this machine to see and decide the same. Ctrl-C ends it.
 

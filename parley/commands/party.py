@@ -9,6 +9,7 @@ from functools import partial
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from parley.client.contract.roster import load_deployment
 from parley.command_options import LogJson, PartyDir
@@ -23,7 +24,7 @@ def run_party(
     folder: PartyDir,
     server_address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--server",
             metavar="HOST:PORT",
             help="Address of the server, instead of that in deployment.toml.",
@@ -31,9 +32,7 @@ def run_party(
     ] = None,
     check: Annotated[
         bool,
-        typer.Option(
-            "--check", help="Check the folder and the connection, list what is wrong, and end."
-        ),
+        Option("--check", help="Check the folder and the connection, list what is wrong, and end."),
     ] = False,
     log_json: LogJson = False,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 import polars as pl
 import typer
+from typer import Argument, Option
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.data.cell_parsing import read_plain_texts
@@ -42,9 +43,7 @@ def predict_file(
     *,
     keep: str | None = None,
     threshold: float | None = None,
-    separator: str | None = None,
-    decimal: str | None = None,
-    encoding: str | None = None,
+    **written: str | None,
 ) -> tuple[int, dict[str, int]]:
     """Write a line of predictions for every row of a file, in its order.
 
@@ -54,7 +53,7 @@ def predict_file(
         out: a CSV to make: `prediction`, and `probability of NAME` for each label, or `score`.
         keep: a column of the source to write first, which names the rows.
         threshold: see `Estimator.predict`.
-        separator, decimal, encoding: of a CSV; guessed if the schema's do not fit.
+        written: separator, decimal, encoding of a CSV; guessed if the schema's do not fit.
 
     Returns:
         The number of rows, and how often each label was predicted (empty for ridge).
@@ -66,9 +65,7 @@ def predict_file(
     if out.exists():
         raise ModelFileError(f"Expected a new file for --out, {out} exists.")
     wanted = list(dict.fromkeys([*model.schema.features, *([] if keep is None else [keep])]))
-    schema = adapt_format(
-        model.schema, source, wanted, separator=separator, decimal=decimal, encoding=encoding
-    )
+    schema = adapt_format(model.schema, source, wanted, **written)
     rows, counts = 0, dict.fromkeys(model.label_names, 0)
     # Whole or not at all: a reader never takes half a file for all of it.
     try:
@@ -81,9 +78,8 @@ def predict_file(
                     for name, count in frame["prediction"].value_counts().iter_rows():
                         counts[name] += count
     except MissingColumns as error:
-        raise DataError.combine(
-            [error, *_find_other_faults(model, source, error.missing)]
-        ) from error
+        others = _find_other_faults(model, source, error.missing)
+        raise DataError.combine([error, *others]) from error
     return rows, counts
 
 
@@ -103,9 +99,8 @@ def _build_predictions(
     if model.is_regression:
         predicted = model.to_labels(scores)
     else:
-        predicted = np.array(model.label_names)[
-            model.to_class_positions(scores, threshold=threshold)
-        ]
+        positions = model.to_class_positions(scores, threshold=threshold)
+        predicted = np.array(model.label_names)[positions]
     columns: dict[str, Any] = {"prediction": predicted}
     chances = model.to_probabilities(scores)
     if chances is not None:
@@ -121,8 +116,7 @@ def _build_predictions(
 
 
 SchemaFile = Annotated[
-    Path | None,
-    typer.Option(help="The parties' schema file, if the model's file contains no schema."),
+    Path | None, Option(help="The parties' schema file, if the model's file contains no schema.")
 ]
 
 
@@ -130,34 +124,28 @@ def predict(
     model: ModelPath,
     rows: Annotated[
         Path,
-        typer.Argument(
-            metavar="ROWS", help="CSV, CSV.gz, Parquet or .npz with the model's columns."
-        ),
+        Argument(metavar="ROWS", help="CSV, CSV.gz, Parquet or .npz with the model's columns."),
     ],
-    out: Annotated[Path, typer.Option(help="CSV to write.")] = Path("predictions.csv"),
+    out: Annotated[Path, Option(help="CSV to write.")] = Path("predictions.csv"),
     keep: Annotated[
         str | None,
-        typer.Option(
-            metavar="COLUMN", help="A column to copy into the output, for example a row's id."
-        ),
+        Option(metavar="COLUMN", help="A column to copy into the output, for example a row's id."),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
+        Option(
             metavar="T",
             help="With two labels: predict the second one from this "
             "probability on (huber-svm: from "
             "this score on). Default: the likelier label.",
         ),
     ] = None,
-    separator: Annotated[
-        str | None, typer.Option(help="Separator of a CSV (default: detected).")
-    ] = None,
+    separator: Annotated[str | None, Option(help="Separator of a CSV (default: detected).")] = None,
     decimal: Annotated[
-        str | None, typer.Option(help="Decimal mark of a CSV: . or , (default: detected).")
+        str | None, Option(help="Decimal mark of a CSV: . or , (default: detected).")
     ] = None,
     encoding: Annotated[
-        str | None, typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: detected).")
+        str | None, Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: detected).")
     ] = None,
     schema: SchemaFile = None,
     own_models: OwnModels = None,
@@ -167,9 +155,8 @@ def predict(
     Rows are read by the schema that the model was trained with: the same ranges, categories and
     scaling. The label's column may be missing. If it is there, it is not read.
     """
-    loaded = load_model(model, schema=schema, own_models=tuple(own_models or ()))
     count, labels = predict_file(
-        loaded,
+        load_model(model, schema=schema, own_models=tuple(own_models or ())),
         rows,
         out,
         keep=keep,
@@ -196,7 +183,7 @@ def show(
     schema: SchemaFile = None,
     own_models: OwnModels = None,
     column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show the full contribution of this column.")
+        str | None, Option(metavar="NAME", help="Show the full contribution of this column.")
     ] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
@@ -221,11 +208,8 @@ def show(
                 f"Expected a linear model, plain or on hats or bins, for --column, got {model}."
             )
         shown = shapes.select(column)
-        typer.echo(
-            format_json(shown.to_json())
-            if as_json
-            else "\n".join(map(to_one_line, format_shape(shown)))
-        )
+        lines = "\n".join(map(to_one_line, format_shape(shown)))
+        typer.echo(format_json(shown.to_json()) if as_json else lines)
         return
     facts: dict[str, Any] = {
         "model": task.get("model", {}).get("loss", {}).get("kind", loaded.label),

@@ -7,6 +7,7 @@ from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from parley.analytics.answer_output import format_answers
 from parley.analytics.query_file import (
@@ -26,58 +27,52 @@ from parley.safe_io.json_writing import format_json
 
 QueryFileOrSelect = Annotated[
     str | None,
-    typer.Argument(
-        metavar="[QUERIES]", help="Query file (TOML), or one SELECT together with --epsilon."
-    ),
+    Argument(metavar="[QUERIES]", help="Query file (TOML), or one SELECT together with --epsilon."),
 ]
 EpsilonOption = Annotated[
-    float | None, typer.Option(help="With SELECT or --table-one: the ε that it may spend in total.")
+    float | None, Option(help="With SELECT or --table-one: the ε that it may spend in total.")
 ]
 SessionFile = Annotated[
     Path,
-    typer.Option(
-        "--session", help="With SELECT or --table-one: query file with the \\[session] to use."
-    ),
+    Option("--session", help="With SELECT or --table-one: query file with the \\[session] to use."),
 ]
 TableOneColumns = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--table-one",
         metavar="COLUMNS",
         help="Make a study's first table of these columns, separated by commas, or of all.",
     ),
 ]
 ByGroup = Annotated[
-    str | None, typer.Option("--by", help="With --table-one: the column whose groups are compared.")
+    str | None, Option("--by", help="With --table-one: the column whose groups are compared.")
 ]
 PlanOnly = Annotated[
-    bool, typer.Option("--plan", help="Only show expected errors and costs; charge nothing.")
+    bool, Option("--plan", help="Only show expected errors and costs; charge nothing.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Session folder to make (default: runs/…).")]
+Out = Annotated[Path | None, Option(help="Session folder to make (default: runs/…).")]
 Resume = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         metavar="SESSION", help="Continue this session. Answers that it has are not charged again."
     ),
 ]
 ServerFolder = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         metavar="DIR",
         help="Send the queries to a running server: the server's folder, or an operator's.",
     ),
 ]
 Simultaneous = Annotated[
-    bool, typer.Option("--simultaneous", help="Make intervals that hold for all cells at once.")
+    bool, Option("--simultaneous", help="Make intervals that hold for all cells at once.")
 ]
 Sampling = Annotated[
     bool,
-    typer.Option(
-        "--sampling", help="Make intervals that cover the sampling error as well as the noise."
-    ),
+    Option("--sampling", help="Make intervals that cover the sampling error as well as the noise."),
 ]
 PrintQuery = Annotated[
-    bool, typer.Option("--print-query", help="Print an example query file with every key.")
+    bool, Option("--print-query", help="Print an example query file with every key.")
 ]
 
 
@@ -168,9 +163,7 @@ def _run_queries(
         if in_full:
             typer.echo(f"{whole}\n", err=as_json)
         for place, batch in enumerate(file.release_batches(session, planned)):
-            own = [
-                {"name": name, **answer.to_json(), "text": str(answer)} for name, answer in batch
-            ]
+            own = [{"name": name, **each.to_json(), "text": str(each)} for name, each in batch]
             if place == file.table:
                 table = own[0]["index"]
             shown = format_answers(own, session.folder, cost_text=whole, table=place == file.table)

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import click
 import typer
+from typer import Option
 
 from parley.command_options import AsJson, JobFile, Overrides, Quiet, Verbose
 from parley.key_options import accept_key_options
@@ -18,21 +19,21 @@ from parley.terminal.result_output import end_command
 
 Partial = Annotated[
     bool,
-    typer.Option(
+    Option(
         "--partial",
         help="Run as many rounds as the data's remaining budget allows, even if not all fit.",
     ),
 ]
 Canaries = Annotated[
     str | None,
-    typer.Option(
+    Option(
         metavar="canaries=K",
         help="Add K extra records and try to detect them in the model: a weak lower bound on ε.",
     ),
 ]
 Track = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         metavar="WHERE",
         help="Log the run to a tracker: mlflow:URI or tensorboard:DIR. Needs parley\\[mlflow] or "
         "parley\\[tensorboard]. Repeatable.",
@@ -44,19 +45,17 @@ Track = Annotated[
 def run(
     job: JobFile = None,
     sets: Overrides = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder to make (default: runs/…).")] = None,
+    out: Annotated[Path | None, Option(help="Run folder to make (default: runs/…).")] = None,
     as_json: AsJson = False,
     verbose: Verbose = False,
     quiet: Quiet = False,
     print_job: Annotated[
         bool,
-        typer.Option(
-            "--print-job", help="Print a job file with every key and its meaning; run nothing."
-        ),
+        Option("--print-job", help="Print a job file with every key and its meaning; run nothing."),
     ] = False,
     partial: Partial = False,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder.")
+        Path | None, Option(metavar="RUN", help="Continue the run in this folder.")
     ] = None,
     audit: Canaries = None,
     track: Track = None,

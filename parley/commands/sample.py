@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from parley.client.algorithms.registry import decode_task
 from parley.client.contract.strict_decoding import DecodingError
@@ -63,11 +64,10 @@ def sample_table(
 
 def sample(
     model: ModelPath,
-    rows: Annotated[int, typer.Option(help="Number of rows.")],
-    out: Annotated[Path, typer.Option(help="File to write: CSV, or .npz with arrays.")],
+    rows: Annotated[int, Option(help="Number of rows.")],
+    out: Annotated[Path, Option(help="File to write: CSV, or .npz with arrays.")],
     seed: Annotated[
-        int,
-        typer.Option(min=0, help="Seed. It need not be secret; the same seed gives the same rows."),
+        int, Option(min=0, help="Seed. It need not be secret; the same seed gives the same rows.")
     ] = 0,
     own_models: OwnModels = None,
 ) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.text import Text
+from typer import Argument, Option
 
 from parley.client.data.csv_detection import SEPARATORS
 from parley.client.data.data_error import DataError
@@ -64,7 +65,7 @@ schema_app = typer.Typer(suggest_commands=False, no_args_is_help=True)
 
 TableFiles = Annotated[
     list[str],
-    typer.Argument(
+    Argument(
         metavar="FILE…",
         help="CSV, CSV.gz, Parquet or .npz files, or a glob: one file "
         "per party. Or a database, with "
@@ -72,7 +73,7 @@ TableFiles = Annotated[
         "contains such a URL.",
     ),
 ]
-Query = Annotated[str, typer.Option(help="With a database: the SELECT whose rows are the records.")]
+Query = Annotated[str, Option(help="With a database: the SELECT whose rows are the records.")]
 
 
 def _expand_patterns(patterns: list[str], query: str) -> list[Path | SqlQuery]:
@@ -102,19 +103,14 @@ def _find_common_glob(files: list[str]) -> str:
 @schema_app.command("infer")
 def infer_schema_command(
     files: TableFiles,
-    label: Annotated[
-        str | None, typer.Option(help="Column to predict (default: the last one).")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write (default: stdout).")] = None,
+    label: Annotated[str | None, Option(help="Column to predict (default: the last one).")] = None,
+    out: Annotated[Path | None, Option(help="File to write (default: stdout).")] = None,
     header: Annotated[
-        bool, typer.Option("--header/--no-header", help="Whether a CSV's first line names columns.")
+        bool, Option("--header/--no-header", help="Whether a CSV's first line names columns.")
     ] = True,
-    separator: Annotated[
-        str | None, typer.Option(help="Separator of a CSV (default: detected).")
-    ] = None,
+    separator: Annotated[str | None, Option(help="Separator of a CSV (default: detected).")] = None,
     encoding: Annotated[
-        str | None,
-        typer.Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: detected)."),
+        str | None, Option(help="utf-8, windows-1252, latin-1 or utf-16 (default: detected).")
     ] = None,
     query: Query = "",
 ) -> None:
@@ -159,7 +155,7 @@ def infer_schema_command(
 @schema_app.command("check")
 def check_files_command(
     files: TableFiles,
-    schema: Annotated[Path, typer.Argument(metavar="SCHEMA", help="Schema file (TOML).")],
+    schema: Annotated[Path, Argument(metavar="SCHEMA", help="Schema file (TOML).")],
     query: Query = "",
 ) -> None:
     """List all differences between files and a schema. Exit status 2: there are some.

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.control import Control
+from typer import Argument, Option
 
 from parley.command_options import AsJson, Quiet, Verbose
 from parley.key_options import accept_key_options
@@ -26,28 +27,26 @@ from parley.terminal.rich_output import Screen
 @accept_key_options
 def run_sweep_command(
     file: Annotated[
-        Path, typer.Argument(metavar="SWEEP", help="Job file (TOML) with a \\[sweep] table.")
+        Path, Argument(metavar="SWEEP", help="Job file (TOML) with a \\[sweep] table.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the results (default: sweeps/NAME).")
+        Path | None, Option(help="Folder of the results (default: sweeps/NAME).")
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--set",
             metavar="KEY=VALUE",
             help="Override one key of the job in all cells. Repeatable.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(min=1, help="Number of processes (default: one per core).")
+        int | None, Option(min=1, help="Number of processes (default: one per core).")
     ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help=f"Allow more than {MAX_CELLS:,} cells.")
-    ] = False,
+    yes: Annotated[bool, Option("--yes", help=f"Allow more than {MAX_CELLS:,} cells.")] = False,
     metric: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Metric to show: accuracy, auc, r2, loss or excess_loss (default: accuracy or r2)."
         ),
     ] = None,
@@ -120,8 +119,8 @@ def _print_outcome(result: SweepResult, *, verbose: bool) -> None:
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN RUN…", help="Folders of the runs.")],
-    out: Annotated[Path | None, typer.Option(help="Also write a self-contained HTML page.")] = None,
+    runs: Annotated[list[Path], Argument(metavar="RUN RUN…", help="Folders of the runs.")],
+    out: Annotated[Path | None, Option(help="Also write a self-contained HTML page.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare runs: the keys in which their jobs differ, and their results."""

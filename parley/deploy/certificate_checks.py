@@ -27,7 +27,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from parley.deploy.private_files import PkiError, check_private
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import report_os_errors
 
 # A machine whose clock is slightly behind must accept a certificate made a moment ago.
 CLOCK_TOLERANCE = timedelta(minutes=5)
@@ -103,9 +103,8 @@ def check_server_certificate(
 def list_certificate_names(path: Path) -> list[str]:
     """Return the host names and addresses in a server's certificate."""
     try:
-        names = load_certificate(path).extensions.get_extension_for_class(
-            x509.SubjectAlternativeName
-        )
+        extensions = load_certificate(path).extensions
+        names = extensions.get_extension_for_class(x509.SubjectAlternativeName)
     except x509.ExtensionNotFound as error:
         raise PkiError(
             f"Expected a server's certificate in {path}, got one without names."
@@ -130,9 +129,8 @@ def _load_issued(path: Path, authority: Path, now: datetime | None) -> x509.Cert
 def load_certificate(path: Path) -> x509.Certificate:
     """Read a certificate (PEM)."""
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except OSError as error:
-        raise PkiError(f"Cannot read certificate {path}: {describe_cause(error)}.") from error
+        with report_os_errors(PkiError, f"Cannot read certificate {path}"):
+            return x509.load_pem_x509_certificate(path.read_bytes())
     except ValueError as error:
         raise PkiError(f"Expected a PEM certificate in {path}, got something else.") from error
 

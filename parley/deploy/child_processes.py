@@ -22,7 +22,7 @@ from textwrap import indent
 from typing import Self
 
 from parley.deploy.process_errors import _PR_SET_PDEATHSIG, ProcessError, _libc
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import report_os_errors
 
 _TERMINATE_S = 5.0
 _LINES_SHOWN = 6
@@ -107,26 +107,21 @@ class Supervisor:
     ) -> Process:
         """Start a process in its own group, with its output in `log`."""
         log.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with log.open("ab") as output:
-                popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
-                    _build_command(arguments, environment),
-                    env=dict(environment),
-                    cwd="/",
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    start_new_session=True,
-                )
-        except OSError as error:
-            raise ProcessError(
-                f"Cannot start {name} ({arguments[0]}): {describe_cause(error)}."
-            ) from error
-        process = Process(
-            name=name, arguments=arguments, environment=environment, log=log, popen=popen
+        task = f"Cannot start {name} ({arguments[0]})"
+        with report_os_errors(ProcessError, task), log.open("ab") as output:
+            popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
+                _build_command(arguments, environment),
+                env=dict(environment),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.processes.append(
+            Process(name=name, arguments=arguments, environment=environment, log=log, popen=popen)
         )
-        self.processes.append(process)
-        return process
+        return self.processes[-1]
 
     def restart(self, process: Process) -> Process:
         """Start an ended process again with the same arguments."""

@@ -86,9 +86,8 @@ def find_own_party(folder: Path, deployment: Deployment) -> RosterParty:
         PkiError, DeployError: the files are not keys, do not match, or are not in the roster.
     """
     try:
-        identity = derive_signing_public_key(
-            bytes.fromhex((folder / "identity.key").read_text().strip())
-        )
+        key = bytes.fromhex((folder / "identity.key").read_text().strip())
+        identity = derive_signing_public_key(key)
     except ValueError as error:
         raise PkiError(f"Expected keys in {folder}, got something else: {error}.") from error
     found = [party for party in deployment.parties if party.identity == identity]

@@ -81,13 +81,8 @@ class _JsonFormatter(logging.Formatter):
             facts["error"] = f"{kind.__module__}.{kind.__qualname__}"
             if frames := traceback.extract_tb(trace):
                 facts["raised"] = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"
-        return format_json_line(
-            record.getMessage(),
-            at=record.created,
-            level=record.levelname.lower(),
-            kind=record.name,
-            **facts,
-        )
+        level, at = record.levelname.lower(), record.created
+        return format_json_line(record.getMessage(), at=at, level=level, kind=record.name, **facts)
 
 
 def build_notifier(*, as_json: bool) -> Notifier:

@@ -40,6 +40,7 @@ from parley.safe_io.os_errors import describe_error
 from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.plurals import format_noun
 
+_RowDigests = dict[str, NDArray[np.uint64] | None]
 _PRIVATE_KEYS = ("identity.key", "party.key")
 
 
@@ -78,9 +79,8 @@ def check_items(folder: Path, *, server: str | None = None) -> Iterator[CheckIte
     try:
         deployment = load_deployment(folder / "deployment.toml")
     except ValueError:
-        yield CheckItem(
-            what="server", said="not checked, because the roster is missing or invalid", status=2
-        )
+        said = "not checked, because the roster is missing or invalid"
+        yield CheckItem(what="server", said=said, status=2)
         return
     address = server or deployment.server_address
     reached = _run_check("server", _check_server, address, folder / "ca.crt")
@@ -109,7 +109,7 @@ def _check_records(folder: Path) -> Iterator[CheckItem]:
                 "every job."
             )
             yield CheckItem(what="data", said=said, status=2)
-        rows: dict[str, NDArray[np.uint64] | None] = {}
+        rows: _RowDigests = {}
         if any(dataset.app_data for dataset in consent.data.values()):
             for public_name, place in consent.get_own_code("models").items():
                 yield _run_check(f"own code {public_name}", _check_app, place)
@@ -164,16 +164,11 @@ def _check_roster(folder: Path) -> str:
 
 def _check_policy(folder: Path) -> str:
     consent = load_policy(folder / "party.toml")
-    accepted = ", ".join(consent.algorithms)
-    return (
-        f"party.toml, {len(consent.data)} {format_noun(len(consent.data), 'data set')}; accepts "
-        f"{accepted}"
-    )
+    datasets = f"{len(consent.data)} {format_noun(len(consent.data), 'data set')}"
+    return f"party.toml, {datasets}; accepts {', '.join(consent.algorithms)}"
 
 
-def _check_dataset(
-    folder: Path, name: str, dataset: DatasetConfig, rows: dict[str, NDArray[np.uint64] | None]
-) -> str:
+def _check_dataset(folder: Path, name: str, dataset: DatasetConfig, rows: _RowDigests) -> str:
     """Check that a data set's files exist and are valid. Store its rows' digests in `rows`."""
     held_out = "" if dataset.source else dataset.held_out
     app_data = "" if dataset.app_data == APP_KNOWS else dataset.app_data
@@ -190,13 +185,8 @@ def _check_dataset(
         label = RAW_COLUMNS
     if dataset.app_data:
         label = APP_DATA
-    read = partial(
-        load_dataset,
-        folder=folder,
-        label=label,
-        intercept=False,
-        secret=_derive_records_secret(folder),
-    )
+    secret = _derive_records_secret(folder)
+    read = partial(load_dataset, folder=folder, label=label, intercept=False, secret=secret)
     try:
         holding = read(dataset)
         rows[name] = holding.row_digests
@@ -213,15 +203,12 @@ def _check_dataset(
                 )
     except Declined as error:
         raise DeployError(error.detail) from error
-    budget = (
-        f"budget epsilon = {format_exact(dataset.epsilon)}, delta = {format_exact(dataset.delta)}"
-    )
+    epsilon, delta = format_exact(dataset.epsilon), format_exact(dataset.delta)
+    budget = f"budget epsilon = {epsilon}, delta = {delta}"
     if dataset.app_data:
         return f"read only by your own app ({dataset.app_data}); {budget}"
-    return (
-        f"{len(holding.labels)} {format_noun(len(holding.labels), 'record')} "
-        f"of {holding.features} features{held}; {budget}"
-    )
+    records = f"{len(holding.labels)} {format_noun(len(holding.labels), 'record')}"
+    return f"{records} of {holding.features} features{held}; {budget}"
 
 
 def _check_app(name: str) -> str:
@@ -242,9 +229,7 @@ def _derive_records_secret(folder: Path) -> bytes:
         return b"checked"
 
 
-def _check_no_overlap(
-    path: Path, consent: OwnerPolicy, rows: dict[str, NDArray[np.uint64] | None]
-) -> str:
+def _check_no_overlap(path: Path, consent: OwnerPolicy, rows: _RowDigests) -> str:
     """Check that no record is charged to two accounts, and that each is in the block that paid for
     it.
 
@@ -258,11 +243,8 @@ def _check_no_overlap(
             ledger = stack.enter_context(Ledger.open(path, read_only=True))
         for name, own in known.items():
             shared = {} if ledger is None else ledger.count_shared_rows(own)
-            allowed = consent.data[name].deleted_records
-            if (
-                ledger is not None
-                and (count := ledger.count_moved_rows(account[name], own)) > allowed
-            ):
+            count = 0 if ledger is None else ledger.count_moved_rows(account[name], own)
+            if count > consent.data[name].deleted_records:
                 raise DeployError(
                     f"{format_moved_rows(account[name], count)}. If none was moved, and all "
                     f"{count} were deleted while another block has an equal one, set "
@@ -305,10 +287,8 @@ def _check_ledger(folder: Path) -> str:
             f"{wrong[0].message} Restore it as it was. If you remove state/ledger-head instead, "
             "you accept an older copy as the record of all releases."
         )
-    return (
-        f"{path.name}, {len(entries)} {format_noun(len(entries), 'release')}, unchanged since they "
-        "were written"
-    )
+    releases = f"{len(entries)} {format_noun(len(entries), 'release')}"
+    return f"{path.name}, {releases}, unchanged since they were written"
 
 
 def _check_contributions(folder: Path) -> str:

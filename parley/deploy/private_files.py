@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from parley.safe_io.file_writing import write_file
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import report_os_errors
 
 
 class PkiError(Exception):
@@ -19,10 +19,8 @@ def write_private(path: Path, content: bytes) -> None:
 
 def check_private(path: Path) -> None:
     """Raise PkiError unless the secret exists and only its owner can read it."""
-    try:
+    with report_os_errors(PkiError, f"Cannot read key {path}"):
         mode = path.stat().st_mode & 0o777
-    except OSError as error:
-        raise PkiError(f"Cannot read key {path}: {describe_cause(error)}.") from error
     if mode & 0o077:
         raise PkiError(
             f"Expected key {path} to be readable by its owner only (mode 0600), got mode "

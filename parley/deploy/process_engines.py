@@ -51,19 +51,19 @@ def run_simulation(
     """Run a job in Flower's simulation, with a node per party."""
     # A short path: Ray's sockets are files, and a socket's path has at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="parley-", ignore_cleanup_errors=True) as scratch:
+        command = [sys.executable, "-P", "-m", "parley.deploy.flower_simulation"]
         process = supervisor.start(
             "Flower's simulation",
-            [
-                *(sys.executable, "-P", "-m", "parley.deploy.flower_simulation"),
-                *(str(run), str(job.parties.count)),
-            ],
+            [*command, str(run), str(job.parties.count)],
             environment=_build_environment(Path(scratch), run),
             log=run / "logs" / "server.log",
         )
+
+        def ended() -> str | None:
+            return None if process.running else "finished"
+
         try:
-            return follow(
-                run, ended=lambda: None if process.running else "finished", observer=observer
-            )
+            return follow(run, ended=ended, observer=observer)
         finally:
             supervisor.end()  # before its files are removed
 
@@ -162,16 +162,13 @@ def run_processes(
 
 
 def _add_simulation_metrics(
-    served: RunSummary, job: Job, folder: RunFolder, experiment: Experiment
+    ended: RunSummary, job: Job, folder: RunFolder, experiment: Experiment
 ) -> RunResult:
     """Return a run whose model is on disk, with the metrics that only a simulation may compute."""
     run = folder.path.resolve()
     parties, model = run / "parties", _load_model(run)
-    count = len(load_deployment(parties / "deployment.toml").parties)
-    homes = party_folders(parties, count)
-    summary = build_local_summary(
-        served, job=job, experiment=experiment, model=model, parties=homes
-    )
+    homes = party_folders(parties, len(load_deployment(parties / "deployment.toml").parties))
+    summary = build_local_summary(ended, job=job, experiment=experiment, model=model, parties=homes)
     folder.write_summary(summary)
     return RunResult(summary=summary, folder=folder.path, theta=model["theta"])
 

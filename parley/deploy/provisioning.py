@@ -152,8 +152,7 @@ def _make_party(folder: Path, name: str) -> RosterParty:
     make_private_folder(home)
     write_file(home / "ca.crt", (authority / "ca.crt").read_bytes())
     if not (home / "party.toml").exists():
-        text = format_policy(OwnerPolicy()) + _EXAMPLE
-        write_file(home / "party.toml", text)
+        write_file(home / "party.toml", format_policy(OwnerPolicy()) + _EXAMPLE)
     party = RosterParty(name=name, identity=make_identity(home / "identity.key"))
     asked = make_client_request(home / "party.key")
     write_file(home / "party.pem", certify_party(asked, party, authority=authority))
@@ -267,13 +266,8 @@ def propose_keys(folder: Path, entry: Path) -> Acceptance:
         raise DeployError(
             f"Expected keys of one of the parties {listed} in {entry}, got {new.name}'s."
         )
-    return Acceptance(
-        before=before,
-        after=_replace_keys(before, new),
-        old=known[new.name],
-        new=new,
-        request=keys.request.encode(),
-    )
+    after, old, request = _replace_keys(before, new), known[new.name], keys.request.encode()
+    return Acceptance(before=before, after=after, old=old, new=new, request=request)
 
 
 def accept(folder: Path, acceptance: Acceptance) -> None:
@@ -298,20 +292,16 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
         The parties with a new `party.pem` in their folder here. These had an old one here.
     """
     server, deployment = folder / "server", _load_roster(folder)
-    if not hosts:
-        here = server.exists()
-        hosts = (
-            list_certificate_names(server / "server.pem")
-            if here
-            else [parse_address(deployment.server_address)[0]]
-        )
+    if not hosts and server.exists():
+        hosts = list_certificate_names(server / "server.pem")
+    elif not hosts:
+        hosts = [parse_address(deployment.server_address)[0]]
     make_private_folder(server)
     _certify_server(folder, hosts)
-    renewed = []
+    renewed, authority = [], folder / "authority"
     for party in deployment.parties:
         pem = folder / "parties" / party.name / "party.pem"
         if pem.exists():
-            authority = folder / "authority"
             write_file(pem, certify_party(pem.read_bytes(), party, authority=authority))
             renewed.append(party.name)
     return renewed

@@ -75,9 +75,8 @@ def evaluate_public_test(run: Path, job: Job, test: PublicTestSet) -> PublicTest
         raise DataError(
             f"{len(test.labels)} records, as before the run", "others", path=test.source
         )
-    return PublicTest(
-        records=len(scores), judgement=evaluate_predictions(_predict(model, scores, test.labels))
-    )
+    found = evaluate_predictions(_predict(model, scores, test.labels))
+    return PublicTest(records=len(scores), judgement=found)
 
 
 def _predict(

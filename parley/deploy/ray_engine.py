@@ -81,8 +81,7 @@ class ShardWorker:
             if self._answers is None:
                 self._answers = pickle.loads(self._packed).open_responder()  # noqa: S301 - the driver's own
         except OSError as error:
-            what = describe_cause(error)
-            return f"Expected the file {error.filename}, got: {what}"
+            return f"Expected the file {error.filename}, got: {describe_cause(error)}"
         except ValueError as error:
             return f"Expected the same records as on the driver, got: {error}"
         return ""
@@ -170,9 +169,7 @@ def open_ray_parties(
 
 
 @contextmanager
-def start_ray_workers(
-    address: str, dealt: Callable[[int], Sequence[Shard]]
-) -> Iterator[RayWorkers]:
+def start_ray_workers(address: str, deal: Callable[[int], Sequence[Shard]]) -> Iterator[RayWorkers]:
     """Start one Ray worker per shard. They end with the `with` block.
 
     Args:
@@ -199,7 +196,7 @@ def start_ray_workers(
     stack = ExitStack()
     stack.enter_context(report_if_killed(_KILLED_MESSAGE))
     try:
-        shards = dealt(max(1, int(ray.cluster_resources().get("CPU", 1))))
+        shards = deal(max(1, int(ray.cluster_resources().get("CPU", 1))))
         # By default an actor needs a core to be placed and none to stay. So a restarted actor
         # always fits on the remaining nodes.
         actor = ray.remote(max_restarts=-1, scheduling_strategy="SPREAD")(ShardWorker)
@@ -256,9 +253,8 @@ class RayWorkers:
         """Make every worker load its records; raise JobError if a node lacks them or has another
         Parley.
         """
-        problems = self._collect_answers(
-            [lambda actor: actor.load_records.remote()] * len(self.actors)
-        )
+        loads = [lambda actor: actor.load_records.remote()] * len(self.actors)
+        problems = self._collect_answers(loads)
         wrong = [actor for actor, problem in zip(self.actors, problems, strict=True) if problem]
         if wrong:
             nodes = _import_ray().get([actor.get_node.remote() for actor in wrong])
@@ -299,9 +295,8 @@ class RayWorkers:
                         answers.append(ray.get(waiting[at]))
             except ray.exceptions.RayTaskError as error:
                 if isinstance(error.cause, ProcessError):
-                    raise ProcessError(
-                        f"{error.cause}, on node {_find_node(error)}.{later}"
-                    ) from error
+                    where = f"on node {_find_node(error)}"
+                    raise ProcessError(f"{error.cause}, {where}.{later}") from error
                 raise error.cause from error  # as if this process had raised it
             except ray.exceptions.RayError as error:
                 if not _is_lost(ray.exceptions, error):

@@ -90,11 +90,10 @@ def format_request(job: Job) -> str:
     )
     both = "".join(f" and {each}" for each in others)
     rounds = getattr(job.algorithm, "rounds", 1)
-    return (
-        f"{first} ({own.neighbouring}){both} of {format_served_name(job)}, {job.algorithm.kind}, "
-        f"{rounds} {format_noun(rounds, 'round')}, {job.parties.count} "
-        f"{format_noun(job.parties.count, 'party')}"
-    )
+    count = job.parties.count
+    sizes = f"{rounds} {format_noun(rounds, 'round')}, {count} {format_noun(count, 'party')}"
+    what = f"{format_served_name(job)}, {job.algorithm.kind}, {sizes}"
+    return f"{first} ({own.neighbouring}){both} of {what}"
 
 
 def format_refusals(run: Path, job: Job) -> list[str]:
@@ -107,11 +106,9 @@ def format_refusals(run: Path, job: Job) -> list[str]:
     for party in lost:
         reason = party["reason"]
         meaning = REASON_MEANINGS.get(reason, "")
-        lines.append(
-            f"  {party['name']} {party['state']}"
-            + (f" ({reason}{f': {meaning}' if meaning else ''})" if reason else "")
-            + f"; its owner finds the cause in {party['name']}'s party.log."
-        )
+        why = f" ({reason}{f': {meaning}' if meaning else ''})" if reason else ""
+        cause = f"its owner finds the cause in {party['name']}'s party.log."
+        lines.append(f"  {party['name']} {party['state']}{why}; {cause}")
     if ":" in job.model.kind and any(party["reason"] == "model" for party in lost):
         name = get_public_name(job.model.kind)
         lines.append(
@@ -216,8 +213,7 @@ class RunFollower:
             plan = decode_plan(content["plan"])
             self._done = int(content["done"])
             # By now the job's `auto` values are resolved.
-            job = load_run_job(self._folder)
-            observer.started(job, plan, self._folder, self._done)
+            observer.started(load_run_job(self._folder), plan, self._folder, self._done)
 
     def _report_rounds(self, observer: Observer) -> None:
         path = self._folder / "rounds.jsonl"
@@ -280,8 +276,7 @@ def follow(
     every: int = _STATUS_EVERY,
 ) -> RunSummary:
     """Follow a job's run to its end and return its summary; raise ProcessError without one."""
-    look = RunFollower(folder, observer).look
-    how = wait_until_ended(folder, ended, look=look, every=every)
+    how = wait_until_ended(folder, ended, look=RunFollower(folder, observer).look, every=every)
     summary = read_summary(folder)
     if summary is not None:
         return summary

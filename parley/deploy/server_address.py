@@ -32,8 +32,7 @@ def parse_address(address: str) -> tuple[str, int]:
 
 def strip_brackets(host: str) -> str:
     """Return a host as certificates name it, which is an IPv6 address without brackets."""
-    bracketed = host.startswith("[") and host.endswith("]")
-    return host[1:-1] if bracketed else host
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def format_address(host: str, port: int) -> str:

@@ -9,9 +9,9 @@ ledger's account and the roster.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.request_lock import hold_request_lock
 from parley.client.party.run_validation import build_accepted_algorithm, get_accepted_kind
+from parley.presentation.disclosure_tables import build_attacker_table
 from parley.presentation.document import Table
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_rounded_down
@@ -42,8 +43,12 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.path_names import is_own_code
 from parley.secure_agg.primitives import derive_signing_public_key
 from parley.server.records.guarantee_costs import compute_attacker_rates
-from parley.server.statements import attack_rate_text, guarantee_text
-from parley.server.statements.guarantee_text import Fact
+from parley.server.statements.guarantee_text import (
+    Fact,
+    format_allowed,
+    format_epsilon_delta,
+    format_scope,
+)
 from parley.server.statements.number_format import format_epsilon
 
 _MOST_NAMES, _WAIT_S = 60, 30.0
@@ -69,14 +74,10 @@ class ApprovalRequest:
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as plain JSON values."""
-        lists = {
-            "facts": [[each.name, each.value] for each in self.facts],
-            "attackers": [
-                {"caption": each.caption, "head": each.head, "rows": each.rows}
-                for each in self.attackers
-            ],
-        }
-        return {**vars(self), **lists}
+        names = ("caption", "head", "rows")
+        tables = [{name: getattr(each, name) for name in names} for each in self.attackers]
+        facts = [[each.name, each.value] for each in self.facts]
+        return {**vars(self), "facts": facts, "attackers": tables}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,11 +110,9 @@ class OwnedParty:
         made = owner_decisions.record_decision(
             self.ledger, self.policy, self.list_pending(), name, accepted=accepted, reason=reason
         )
-        said = (
-            "approved: this party takes part"
-            if made.accepted
-            else "refused: this party takes no part"
-        )
+        said = "refused: this party takes no part"
+        if made.accepted:
+            said = "approved: this party takes part"
         return f"{name} is {said}. Recorded in the ledger at {made.at}."
 
     def build_request(self, proposal: JobProposal) -> ApprovalRequest:
@@ -260,8 +259,11 @@ class _ApprovalCost:
     ) -> _ApprovalCost:
         key = account.key
         claims = proposal.build_claims(ledger, key.dataset, key.unit)
+        spent = Composition()
+        for event, count in claims:
+            spent = spent.add(event, count=count)
         return cls(
-            spent=compose(claims),
+            spent=spent,
             before=account,
             after=account.with_hold(proposal.run_id, claims, proposal.blocks),
             blocks=proposal.blocks,
@@ -301,18 +303,17 @@ class _ApprovalCost:
         before, after = self._left
         budget = self.before.budget
         epsilon = self.spent.compute_lowest_epsilon(budget.delta)[1]
-        lower = self._left_epsilon[0] - self._left_epsilon[1] < 0.99 * epsilon
-        why = (
-            " The difference is less than the job's own ε: releases together cost less than the "
-            "sum of their separate costs."
-            if lower
-            else (
+        taken, why = self._left_epsilon[0] - self._left_epsilon[1], ""
+        if taken < 0.99 * epsilon:
+            why = (
+                " The difference is less than the job's own ε: releases together cost less than "
+                "the sum of their separate costs."
+            )
+        elif taken > 1.01 * epsilon:
+            why = (
                 " The difference is more than the job's own ε: combined with other releases, the "
                 f"account charges more for it (certificate {budget.certificate})."
             )
-            if self._left_epsilon[0] - self._left_epsilon[1] > 1.01 * epsilon
-            else ""
-        )
         return (
             f"Approval spends {self.spends} of {budget.name}: ε = {before} left before, ε = "
             f"{after} left after.{why} Spent budget cannot be refunded."
@@ -326,9 +327,7 @@ class _ApprovalCost:
         by = [plan.get_charging_guarantee(unit) for plan in self.plans]
         noise = {f"{each.mechanism.law}, added by {each.noise_point.added_by}" for each in by}
         yield Fact(
-            f"Cost{of}",
-            f"{guarantee_text.format_epsilon_delta(epsilon, budget.delta)}, "
-            f"{guarantee_text.format_scope(budget)}",
+            f"Cost{of}", f"{format_epsilon_delta(epsilon, budget.delta)}, {format_scope(budget)}"
         )
         if self.blocks:
             named = ", ".join(map(repr, self.blocks))
@@ -338,7 +337,7 @@ class _ApprovalCost:
         if any(plan.seeded for plan in self.plans):
             yield Fact("Source of the noise", "a seed: it protects no one")
         before, after = self._left
-        total = guarantee_text.format_allowed(budget.epsilon, budget.delta)
+        total = format_allowed(budget.epsilon, budget.delta)
         yield Fact(f"Left before{of}", f"ε = {before} of {total}")
         yield Fact(f"Left after{of}", f"ε = {after}")
         yield Fact(f"Budget holds{of}", budget.certificate.description)
@@ -347,22 +346,8 @@ class _ApprovalCost:
     def attacker(self) -> Table:
         """Upper bounds on what an attacker recognises by this job."""
         budget, rates = self.before.budget, compute_attacker_rates(self.spent)
-        said = attack_rate_text.format_caption(
-            rates, budget.unit, budget.neighbouring, self.weakest
-        )
-        return Table(
-            caption=f"From this job only. {said}",
-            head=attack_rate_text.HEADER,
-            rows=attack_rate_text.build_rows(rates, budget.unit),
-        )
-
-
-def compose(claims: Iterable[tuple[Any, int]]) -> Composition:
-    """Return the composition of events with their counts."""
-    spent = Composition()
-    for event, count in claims:
-        spent = spent.add(event, count=count)
-    return spent
+        table = build_attacker_table(rates, budget, self.weakest)
+        return replace(table, caption=f"From this job only. {table.caption}")
 
 
 def _format_releases(agreed: Agreement, alone: bool) -> str:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.algorithms.registry import get_title
-from parley.owner.approval_requests import ApprovalRequest, OwnedParty, compose
+from parley.owner.approval_requests import ApprovalRequest, OwnedParty
 from parley.presentation.document import Code, Document, Facts, Table, Text, build_section
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down
 from parley.privacy.ledger.approvals import OwnerDecision
 from parley.privacy.ledger.budget import BudgetKey
@@ -39,11 +40,8 @@ def list_budgets(party: OwnedParty) -> list[Row]:
             spent = 0.0 if own is None else own.epsilon
             left = format_rounded_down(total.epsilon if own is None else own.remaining)
             if own is not None and (blocks := own.compute_by_block()):
-                each = (
-                    f"{format_block(at)} {format_rounded_down(one)}"
-                    for at, (_, one) in blocks.items()
-                )
-                left = ", ".join(each)
+                each = {format_block(at): one for at, (_, one) in blocks.items()}
+                left = ", ".join(f"{name} {format_rounded_down(one)}" for name, one in each.items())
             rows.append(
                 {
                     "data set": name,
@@ -96,10 +94,9 @@ def _format_spent(entries: list[LedgerEntry], deltas: dict[BudgetKey, float]) ->
     """Return ε of a run's releases, for every unit."""
     texts = []
     for key in dict.fromkeys(each.key for each in entries):
-        spent = compose((each.event, 1) for each in entries if each.key == key)
-        texts.append(
-            f"ε = {format_epsilon(spent.compute_lowest_epsilon(deltas[key])[1])} per {key.unit}"
-        )
+        spent = Composition.from_events(each.event for each in entries if each.key == key)
+        epsilon = spent.compute_lowest_epsilon(deltas[key])[1]
+        texts.append(f"ε = {format_epsilon(epsilon)} per {key.unit}")
     return ", ".join(texts) or "nothing"
 
 
@@ -126,11 +123,9 @@ def build_owner_document(party: OwnedParty) -> Document:
     """Build the overview: what is left, what was paid, and what waits for an approval."""
     requests = party.list_requests()
     waiting = [Text(f"{each.name}  {each.dataset}: {each.price}") for each in requests]
-    hint = (
-        f"`parley owner pending {shlex.quote(str(party.folder))}` describes each."
-        if requests
-        else "Nothing waits for your approval."
-    )
+    hint = "Nothing waits for your approval."
+    if requests:
+        hint = f"`parley owner pending {shlex.quote(str(party.folder))}` describes each."
     return Document(
         headline=f"{party.name}, of the deployment of {party.deployment.server_address}",
         sections=[

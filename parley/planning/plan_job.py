@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from parley.client.data.schema import Schema
 from parley.planning.simulation_cost import estimate_simulation
 from parley.presentation.plan_page import list_plan_lines
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.calibration.noise_calibration import (
@@ -67,7 +67,7 @@ class _Planned:
     algorithm: Any
     federation: Federation
     stages: tuple[RunStage, ...]
-    seconds_a_step: float
+    step_s: float
 
     @property
     def release(self) -> ReleasePlan:
@@ -169,11 +169,7 @@ def _plan_job(job: Job, *, seconds_a_step: float, trust_code: bool) -> Plan:
     inputs = PlanInputs(model=model, federation=federation, features=features)
     algorithm, stages = plan_stages(job, inputs)
     planned = _Planned(
-        job=job,
-        algorithm=algorithm,
-        federation=federation,
-        stages=stages,
-        seconds_a_step=seconds_a_step,
+        job=job, algorithm=algorithm, federation=federation, stages=stages, step_s=seconds_a_step
     )
     release = planned.release
     if job.model.components_file:
@@ -230,9 +226,8 @@ def _plan_evaluation(stages: Sequence[RunStage]) -> PlannedEvaluation | None:
     if stage is None:
         return None
     own = stage.plan.primary
-    spent = Composition().add(own.event)
     return PlannedEvaluation(
-        epsilon=spent.compute_lowest_epsilon(own.delta)[1],
+        epsilon=Composition.from_events([own.event]).compute_lowest_epsilon(own.delta)[1],
         delta=own.delta,
         law=own.mechanism.law,
         counts=stage.plan.dimension,
@@ -258,16 +253,11 @@ def _plan_sum_noise(planned: _Planned) -> dict[str, Any]:
     """Compute what other calibrations, noise distributions and federations would give."""
     job, release = planned.job, planned.release
     sensitivity = release.primary.sensitivity / planned.federation.parties
+    calibrate = partial(calibrate_mechanism, job, dimension=release.dimension)
 
     def offer(*, law: str, calibration: str) -> NoiseAlternative:
         try:
-            mechanism = calibrate_mechanism(
-                job,
-                sensitivity=sensitivity,
-                dimension=release.dimension,
-                law=law,
-                calibration=calibration,
-            )
+            mechanism = calibrate(sensitivity=sensitivity, law=law, calibration=calibration)
         except (CalibrationError, JobError) as error:
             return NoiseAlternative(refused=str(error))
         return _build_offer(mechanism, job, growth=release.primary.noise_growth)
@@ -292,9 +282,8 @@ def _build_offer(mechanism: Mechanism, job: Job, *, growth: float) -> NoiseAlter
         growth: How much larger the noise of all parties' shares is than what is charged.
     """
     spent = Composition().add(mechanism.event(), count=job.rounds)
-    conversion, epsilon = spent.compute_lowest_epsilon(
-        compute_stated_delta(mechanism.law, job.privacy.delta)
-    )
+    delta = compute_stated_delta(mechanism.law, job.privacy.delta)
+    conversion, epsilon = spent.compute_lowest_epsilon(delta)
     return NoiseAlternative(
         scale=mechanism.scale,
         expected_norm=mechanism.expected_norm() * growth,
@@ -324,9 +313,8 @@ def _list_alternatives(planned: _Planned) -> list[SizeAlternative]:
             facts = federation.to_public_facts(job.parties.weights)
             try:
                 sensitivity = planned.algorithm.claim(facts).sensitivity / parties
-                mechanism = calibrate_mechanism(
-                    job, sensitivity=sensitivity, dimension=planned.release.dimension
-                )
+                dimension = planned.release.dimension
+                mechanism = calibrate_mechanism(job, sensitivity=sensitivity, dimension=dimension)
                 growth = _compute_noise_growth(planned, parties)
             except (CalibrationError, RingTooSmall, ValueError):
                 continue
@@ -372,24 +360,22 @@ def _plan_training(planned: _Planned) -> dict[str, Any]:
     training, release = planned.algorithm.training, planned.release
     record = release.primary.unit is Unit.RECORD
     party = release.get_guarantee(Unit.PARTY)
-    ahead = planned.stages_before_rounds
+    grid, mu = f"whole numbers of 2^-{training.grid_bits}", None
+    for stage in planned.stages_before_rounds[:1]:
+        mu = Composition.from_events([stage.plan.compute_event(release.primary.unit)]).mu or 0.0
     return {
         "dp_sgd": PlannedDpSgd(
             sampling_rate=training.sampling_rate,
             expected_batch=training.sampling_rate * planned.federation.min_records,
             steps_per_round=training.steps,
-            gradients=f"whole numbers of 2^-{training.grid_bits}"
-            if training.exact
-            else training.per_example_method,
+            gradients=grid if training.exact else training.per_example_method,
             noise_multiplier=training.noise_multiplier if record else None,
             gradient_multiplier=training.gradient_multiplier if record else None,
             clipped_fraction_share=training.clipped_share,
             clipped_fraction_deviation=compute_fraction_deviation(release, parties=release.parties),
             clip_norm=training.clip_norm,
             party_clip_norm=None if party is None else party.clip_norm,
-            components_mu=_compute_mu(ahead[0].plan.compute_event(release.primary.unit))
-            if ahead
-            else None,
+            components_mu=mu,
         )
     }
 
@@ -398,23 +384,18 @@ def _plan_distributed(planned: _Planned) -> dict[str, Any]:
     """Plan training with steps that are secure sums, and their time."""
     own = _plan_training(planned)["dp_sgd"]
     mechanism, training = planned.release.sampled_noises[0], planned.algorithm.training
-    record = planned.release.primary.unit is Unit.RECORD
-    sigma = mechanism.multiplier if record else None
+    sigma = mechanism.multiplier if planned.release.primary.unit is Unit.RECORD else None
     steps = planned.algorithm.steps
+    noise = {"noise_multiplier": sigma, "gradient_multiplier": sigma}
+    batch = {"expected_batch": planned.algorithm.expected_batch}
     return {
-        "dp_sgd": own.model_copy(
-            update={
-                "expected_batch": planned.algorithm.expected_batch,
-                "noise_multiplier": sigma,
-                "gradient_multiplier": sigma,
-            }
-        ),
+        "dp_sgd": own.model_copy(update=noise | batch),
         "distributed": PlannedSecureSteps(
             steps=steps,
             optimiser=training.optimiser,
             vector_bytes=planned.release.dimension * planned.release.encoding.ring_bits // 8,
-            hours=steps * planned.seconds_a_step / 3600,
-            seconds_a_step=planned.seconds_a_step,
+            hours=steps * planned.step_s / 3600,
+            seconds_a_step=planned.step_s,
         ),
     }
 
@@ -468,8 +449,3 @@ _PLANNERS: dict[str, Callable[[_Planned], dict[str, Any]]] = {
     "features": _plan_feature_sums,
 }
 """Functions that plan more than the guarantees, by a property of the algorithm's section."""
-
-
-def _compute_mu(event: PrivacyEvent) -> float:
-    """Compute μ of the release of components: one Gaussian."""
-    return Composition.from_events([event]).mu or 0.0

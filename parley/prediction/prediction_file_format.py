@@ -16,9 +16,7 @@ from parley.client.data.table_reading import read_tables
 FORMAT_KEYS = ("separator", "decimal", "encoding")
 
 
-def adapt_format(
-    schema: Schema, source: Path, columns: Sequence[str], **given: str | None
-) -> Schema:
+def adapt_format(schema: Schema, source: Path, names: Sequence[str], **given: str | None) -> Schema:
     """Return the schema with the format of `source`.
 
     A CSV whose columns are not found by the schema's format is guessed as `parley schema infer`
@@ -34,17 +32,17 @@ def adapt_format(
     _build_format({"separator": ";", **known})  # refused before the file is read by it
     if get_file_format(source, schema.file) != "csv":
         return schema
-    if not known and _has_columns(schema, source, columns):
+    if not known and _has_columns(schema, source, names):
         return schema
     encoding = known.get("encoding") or guess_encoding(source)
     separator = known.get("separator") or guess_separator(source, encoding)
     entry = {**schema.file.model_dump(by_alias=True), "encoding": encoding, "separator": separator}
     entry["decimal"] = known.get("decimal", "." if separator == "," else schema.file.decimal)
     written = schema.model_copy(update={"file": _build_format(entry)})
-    if "decimal" in known or separator == "," or not _has_columns(written, source, columns):
+    if "decimal" in known or separator == "," or not _has_columns(written, source, names):
         return written
-    table = next(read_tables(source, written, only=columns))
-    texts = [table.get_column(name) for name in columns if name in table.frame.columns]
+    table = next(read_tables(source, written, only=names))
+    texts = [table.get_column(name) for name in names if name in table.frame.columns]
     entry["decimal"] = find_decimal_mark(texts)
     return schema.model_copy(update={"file": _build_format(entry)})
 

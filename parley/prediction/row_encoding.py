@@ -36,9 +36,8 @@ def read_table(frame: Any, schema: Schema) -> RawTable:
     if missing := [name for name in schema.features if name not in columns]:
         faults: list[DataError] = [MissingColumns(missing, path="frame")]
         if there:
-            faults += find_column_faults(
-                build_table(there, schema, path="frame"), schema, list(there)
-            )
+            table = build_table(there, schema, path="frame")
+            faults += find_column_faults(table, schema, list(there))
         raise DataError.combine(faults)
     return build_table(there, schema, path="frame")
 
@@ -56,8 +55,7 @@ def encode_table(model: FittedModel, table: RawTable) -> NDArray[np.floating[Any
     if model.features is None:
         raw = encode_features(table, model.schema)[0]
     else:
-        raw = model.features.bind(model.schema).compute(
-            encode_features(table, model.schema.unscaled)[0]
-        )
+        cells = encode_features(table, model.schema.unscaled)[0]
+        raw = model.features.bind(model.schema).compute(cells)
     rows = build_prepared_rows(raw, intercept=model.intercept)
     return rows if model.components is None else rows @ model.components

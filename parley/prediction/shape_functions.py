@@ -151,9 +151,8 @@ def compute_shapes(model: FittedModel, summary: RunSummary | None = None) -> Sha
         centred = _clear_rounding((values - middle[:, None]) * factor)
         band = None
         if deviation is not None:
-            band = tuple(
-                _clear_rounding(deviation * off * abs(factor) * _compute_lengths(block)).tolist()
-            )
+            halves = deviation * off * abs(factor) * _compute_lengths(block)
+            band = tuple(_clear_rounding(halves).tolist())
         columns.append(
             ShapeFunction(
                 name=block.name,
@@ -175,8 +174,7 @@ def compute_shapes(model: FittedModel, summary: RunSummary | None = None) -> Sha
 
 
 def _list_blocks(model: FittedModel) -> tuple[ColumnTerm, ...]:
-    loss = getattr(model.learned, "loss", None)
-    if not hasattr(loss, "outputs") or model.components is not None:
+    if not hasattr(getattr(model.learned, "loss", None), "outputs") or model.components is not None:
         return ()  # a network
     if model.features is None:
         return list_plain_terms(model.schema)
@@ -215,12 +213,9 @@ def _compute_deviation(model: FittedModel, summary: RunSummary | None) -> float 
     """Return k standard deviations of the noise in θ in any direction, or None without a bound."""
     if summary is None or model.task["kind"] not in ALGORITHMS:
         return None
-    algorithm, noise = decode_task(model.task), summary.primary.noise
-    gain = (
-        algorithm.compute_noise_gain(summary.rounds_done)
-        if isinstance(algorithm, HasNoiseGain)
-        else None
-    )
+    algorithm, noise, gain = decode_task(model.task), summary.primary.noise, None
+    if isinstance(algorithm, HasNoiseGain):
+        gain = algorithm.compute_noise_gain(summary.rounds_done)
     if gain is None or noise.expected_norm is None or not summary.dimension:
         return None
     normal = noise.law in MECHANISMS and bool(MECHANISMS[noise.law].calibrations)

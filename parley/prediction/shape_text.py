@@ -22,11 +22,8 @@ def format_overview(shapes: ShapeFunctions) -> Iterator[str]:
     """Yield a line per column, the widest first."""
     yield f"columns       by their contribution to {shapes.of}; {format_length(shapes)}"
     banded = shapes.columns[0].band is not None
-    yield "              " + (
-        "± upper bound on the effect of noise alone, 95 %; · not more than that"
-        if banded
-        else NO_BAND
-    )
+    band = "± upper bound on the effect of noise alone, 95 %; · not more than that"
+    yield f"              {band if banded else NO_BAND}"
     shown = shapes.columns[:_MAX_COLUMNS]
     wide = min(max(len(each.name) for each in shown), 30)
     for each in shown:

@@ -45,8 +45,7 @@ def build_column_section(folder: Path, summary: RunSummary) -> Section | None:
         return None
     if shapes is None:
         return None
-    few = len(shapes.columns) <= _MOST_DRAWN
-    count = _MOST_DRAWN if few else _WIDEST
+    count = _MOST_DRAWN if len(shapes.columns) <= _MOST_DRAWN else _WIDEST
     drawn, others = shapes.columns[:count], shapes.columns[count:]
     domain = _compute_domain(drawn)
     return build_section(
@@ -58,18 +57,17 @@ def build_column_section(folder: Path, summary: RunSummary) -> Section | None:
 
 
 def _describe_shapes(shapes: ShapeFunctions) -> str:
-    banded = shapes.columns[0].band is not None
-    return (
-        f"The model adds up one function of each column to {shapes.of}. Each is shown minus its "
-        f"mean, {format_length(shapes)}. The widest come first, all on one scale. "
-        + (
+    band = f"There is {NO_BAND}."
+    if shapes.columns[0].band is not None:
+        band = (
             "The grey band shows how far the noise alone can move a curve: 95 %, to first order, "
             "an upper bound (it ignores that records pull the fit back). It does not cover the "
             "variation between samples of records. A curve within its band around zero shows no "
             "effect."
-            if banded
-            else f"There is {NO_BAND}."
         )
+    return (
+        f"The model adds up one function of each column to {shapes.of}. Each is shown minus its "
+        f"mean, {format_length(shapes)}. The widest come first, all on one scale. {band}"
     )
 
 
@@ -97,18 +95,13 @@ def _build_figure(shape: ShapeFunction, domain: tuple[float, float]) -> Figure:
     shown = shape.steepest[: len(STYLES)]
     curves = [_list_points(shape, of) for of in shown]
     named = list_positions(shape)
-    data = Table(
-        caption="Contributions, and half the width of the band" if shape.band else "Contributions",
-        head=["", *shape.curves, *(["± noise"] if shape.band else [])],
-        rows=[
-            [
-                named[at],
-                *(format_number(curve[at]) for curve in shape.curves.values()),
-                *([format_number(shape.band[at], 2)] if shape.band else []),
-            ]
-            for at in range(len(named))
-        ],
-    )
+    table = [[*map(format_number, points)] for points in zip(*shape.curves.values(), strict=True)]
+    caption, head = "Contributions", ["", *shape.curves]
+    if shape.band:
+        caption, head = f"{caption}, and half the width of the band", [*head, "± noise"]
+        table = [[*row, format_number(at, 2)] for row, at in zip(table, shape.band, strict=True)]
+    table = [[name, *row] for name, row in zip(named, table, strict=True)]
+    data = Table(caption=caption, head=head, rows=table)
     if shape.drawn == "bars":
         order = sorted(range(len(named)), key=lambda at: -shape.curves[shown[0]][at])
         half = _MOST_BARS // 2

@@ -17,9 +17,14 @@ from parley.client.data.schema import Schema, SchemaError
 from parley.presentation.document import Table
 from parley.privacy.accounting.threat_model import Adversary, find_noise_point
 from parley.safe_io.file_reading import read_text
-from parley.server.records.guarantee_facts import GuaranteeSummary
+from parley.server.records.guarantee_facts import AttackerRate, GuaranteeSummary
 from parley.server.records.run_summary import RunSummary
-from parley.server.statements import guarantee_text
+from parley.server.statements.attack_rate_text import HEADER, build_rows, format_caption
+from parley.server.statements.guarantee_text import (
+    HasPrivacyUnit,
+    format_epsilon_delta,
+    format_relation,
+)
 from parley.server.statements.number_format import format_number
 
 _MAX_ROWS = 30
@@ -45,13 +50,20 @@ def build_disclosure_table(run: RunSummary, guarantee: GuaranteeSummary) -> Tabl
     ]
     return Table(
         caption=(
-            f"What each can learn about {guarantee.unit.words}; "
-            f"{guarantee_text.format_relation(guarantee)}.{here}"
+            f"What each can learn about {guarantee.unit.words}; {format_relation(guarantee)}.{here}"
         ),
         head=["who", "sees", "can learn"],
         rows=[*rows, outsiders],
         prose=True,
     )
+
+
+def build_attacker_table(
+    rates: Sequence[AttackerRate], scoped: HasPrivacyUnit, adversary: Adversary
+) -> Table:
+    """Build the table of an attacker's success rates."""
+    caption = format_caption(rates, scoped.unit, scoped.neighbouring, adversary)
+    return Table(caption=caption, head=HEADER, rows=build_rows(rates, scoped.unit))
 
 
 def _list_observers(
@@ -89,13 +101,12 @@ def _format_bound(run: RunSummary, guarantee: GuaranteeSummary, adversary: Adver
     if run.primary.noise.seeded:
         return "not bounded: the noise of this run came from a seed"
     stronger = adversary.list_at_least_as_strong() if adversary else ()
-    found = [
-        row for row in guarantee.accounts if row.adversary in stronger and row.epsilon is not None
-    ]
+    bounded = (row for row in guarantee.accounts if row.epsilon is not None)
+    found = [row for row in bounded if row.adversary in stronger]
     if not found:
         return "not bounded by any ε: it is trusted"
     least = min(found, key=lambda row: (row.epsilon or math.inf, row.delta))
-    return f"at most {guarantee_text.format_epsilon_delta(least.epsilon, least.delta)}"
+    return f"at most {format_epsilon_delta(least.epsilon, least.delta)}"
 
 
 def build_party_table(folder: Path) -> Table | None:
@@ -130,9 +141,8 @@ def _format_party_state(party: dict[str, Any]) -> str:
 
 def build_range_table(folder: Path) -> Table | None:
     """Return a table of the schema by which rows were read, or None if the folder has none."""
-    path = folder / "schema.toml"
     try:
-        schema = Schema.from_toml(read_text(path))
+        schema = Schema.from_toml(read_text(folder / "schema.toml"))
     except (OSError, SchemaError):
         return None
     rows = [[name, column.kind, _format_values(column)] for name, column in schema.features.items()]

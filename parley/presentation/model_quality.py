@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from parley.presentation import result_text
-from parley.presentation.document import Figure, Figures, Section, Table, Text, build_section
+from parley.presentation.document import Figure, Figures, Part, Section, Table, Text, build_section
 from parley.presentation.plots import (
     Box,
     Curve,
@@ -36,13 +36,18 @@ _CALIBRATED = replace(_CHANCE, name="as often as predicted")
 def build_quality_sections(run: RunSummary) -> list[Section]:
     """Return a section per set of held-out records that evaluated the model."""
     sections = []
-    if run.judgement is not None:
-        table, twin = _build_baseline_table(run), run.baseline_judgement
-        sections.append(_build_section("Model quality", "", run.judgement, [table], baseline=twin))
+    found, twin = run.judgement, run.baseline_judgement
+    if found is not None:
+        table = Table(
+            caption=f"On {format_number(found.records)} held-out records",
+            head=["", "private", "non-private"],
+            rows=result_text.list_evaluation_metrics(run),
+        )
+        sections.append(_build_section("Model quality", "", found, table, baseline=twin))
     if run.public_test is not None and run.public_test.judgement is not None:
         said = result_text.format_public_test(run)
         title = "Model quality on public records"
-        sections.append(_build_section(title, f"On {said}.", run.public_test.judgement, []))
+        sections.append(_build_section(title, f"On {said}.", run.public_test.judgement))
     if run.evaluation is not None and run.evaluation.judgement is not None:
         found = run.evaluation.judgement
         text = (
@@ -53,7 +58,7 @@ def build_quality_sections(run: RunSummary) -> list[Section]:
             * bool(found.roc)
         )
         title = "Model quality on the parties' held-out records"
-        sections.append(_build_section(title, text, found, []))
+        sections.append(_build_section(title, text, found))
     return sections
 
 
@@ -61,44 +66,30 @@ def _build_section(
     title: str,
     text: str,
     evaluation: ClassifierMetrics | RegressionMetrics,
-    tables: list[Table],
+    table: Table | None = None,
     *,
     baseline: ClassifierMetrics | RegressionMetrics | None = None,
 ) -> Section:
-    simulated, figures = bool(tables), []
+    parts: list[Part | None] = [Text(text) if text else None]
     if isinstance(evaluation, ClassifierMetrics):
         other = baseline if isinstance(baseline, ClassifierMetrics) else None
         both = _build_roc_figure(evaluation, other), _build_calibration_figure(evaluation)
         figures = [each for each in both if each]
-        tables = [*tables, *_build_decision_tables(evaluation)]
-    return build_section(
-        title,
-        Text(text) if text else None,
-        Figures(figures, "pair") if figures else None,
-        *tables,
-        simulated=simulated,
-    )
-
-
-def _build_baseline_table(run: RunSummary) -> Table:
-    records = run.judgement.records if run.judgement else 0
-    return Table(
-        caption=f"On {format_number(records)} held-out records",
-        head=["", "private", "non-private"],
-        rows=result_text.list_evaluation_metrics(run),
-    )
+        parts += [Figures(figures, "pair") if figures else None, table]
+        parts += _build_decision_tables(evaluation)
+    else:
+        parts.append(table)
+    return build_section(title, *parts, simulated=table is not None)
 
 
 def _build_decision_tables(evaluation: ClassifierMetrics) -> Iterator[Table]:
     """Yield tables of the decisions by label, and of the results at each threshold."""
     if len(evaluation.labels) <= _MAX_LABELS:
+        counts = [[format_number(round(n)) for n in row] for row in evaluation.confusion]
         yield Table(
             caption="Records by true label (row) and predicted label (column)",
             head=["", *evaluation.labels],
-            rows=[
-                [name, *(format_number(round(count)) for count in row)]
-                for name, row in zip(evaluation.labels, evaluation.confusion, strict=True)
-            ],
+            rows=[[name, *row] for name, row in zip(evaluation.labels, counts, strict=True)],
         )
     if evaluation.by_label:
         yield Table(
@@ -108,14 +99,13 @@ def _build_decision_tables(evaluation: ClassifierMetrics) -> Iterator[Table]:
         )
     if evaluation.thresholds:
         step = -(-len(evaluation.thresholds) // _MAX_ROWS)
+        shown = evaluation.thresholds[::step]
+        names = ("positive", "precision", "recall")
         yield Table(
             caption=f"Predicting {evaluation.labels[1]} from this probability on (parley predict "
             "RUN ROWS --threshold …)",
             head=["probability", "share predicted", "precision", "recall"],
-            rows=[
-                _format_row(f"{row.least:g}", row, "positive", "precision", "recall")
-                for row in evaluation.thresholds[::step]
-            ],
+            rows=[_format_row(f"{row.least:g}", row, *names) for row in shown],
         )
 
 
@@ -137,19 +127,14 @@ def _build_roc_figure(
     ends = [at.within for at in evaluation.roc if at.within]
     boxes: list[Box] = [(*each["false_alarms"], *each["recall"]) for each in ends]
     step = -(-len(evaluation.roc) // _MAX_ROWS)
+    shown = evaluation.roc[::step]
+    rows = [[format_estimate(at, name) for name in ("false_alarms", "recall")] for at in shown]
     y_title = f"true positive rate ({evaluation.labels[1]})"
     return draw_figure(
         "ROC curve",
         f"The area under the curve is {format_estimate(evaluation, 'auc', 3 if boxes else 4)}.",
         plot_unit_square(lines, boxes, x_title="false positive rate", y_title=y_title),
-        Table(
-            caption="By decreasing threshold",
-            head=["false alarms", "recall"],
-            rows=[
-                [format_estimate(at, "false_alarms"), format_estimate(at, "recall")]
-                for at in evaluation.roc[::step]
-            ],
-        ),
+        Table(caption="By decreasing threshold", head=["false alarms", "recall"], rows=rows),
         keys=build_legend([*reversed(lines)]),
     )
 

@@ -13,7 +13,7 @@ from parley.safe_io.plurals import format_noun
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.plan_parts import NoiseAlternative, SizeAlternative
 from parley.server.records.plan_summary import PlanSummary
-from parley.server.statements import guarantee_text
+from parley.server.statements.guarantee_text import FIXED_RELEASES_NOTE
 from parley.server.statements.noise_law_text import get_law_text
 from parley.server.statements.number_format import format_epsilon
 
@@ -43,9 +43,7 @@ def _list_tables(plan: PlanSummary) -> Iterator[Section]:
     for of in plan.guarantees:
         scope = f" (one {of.unit})" if several else ""
         yield build_section(f"ε after each round{scope}", _build_round_table(of))
-    yield build_section(
-        "", Text(f"ε after each round: {guarantee_text.FIXED_RELEASES_NOTE}.", "fine")
-    )
+    yield build_section("", Text(f"ε after each round: {FIXED_RELEASES_NOTE}.", "fine"))
     if plan.alternatives is not None:
         yield build_section(
             "Other federations (same job)", _build_federation_table(plan.alternatives)
@@ -53,23 +51,16 @@ def _list_tables(plan: PlanSummary) -> Iterator[Section]:
 
 
 def _build_noise_section(title: str, offers: Mapping[str, NoiseAlternative]) -> Section:
-    rows = [
-        [
-            name,
-            f"{offer.scale:.6g}",
-            f"{offer.expected_norm:.6g}",
-            format_epsilon(offer.epsilon_charged),
-            offer.conversion or "",
-        ]
-        if offer.refused is None
-        else [name, "refused", "", "", ""]
-        for name, offer in offers.items()
-    ]
-    refused = [
-        Text(f"{name}: {offer.refused}", "fine") for name, offer in offers.items() if offer.refused
-    ]
-    head = ["", "scale", "E‖noise‖ a round", "ε charged", "by"]
-    table = Table(head=head, rows=rows)
+    rows, refused = [], []
+    for name, offer in offers.items():
+        if offer.refused is None:
+            noise = f"{offer.scale:.6g}", f"{offer.expected_norm:.6g}"
+            charged = format_epsilon(offer.epsilon_charged)
+            rows.append([name, *noise, charged, offer.conversion or ""])
+        else:
+            rows.append([name, "refused", "", "", ""])
+            refused.append(Text(f"{name}: {offer.refused}", "fine"))
+    table = Table(head=["", "scale", "E‖noise‖ a round", "ε charged", "by"], rows=rows)
     return build_section(title, table, *refused)
 
 
@@ -80,32 +71,20 @@ def _build_round_table(guarantee: GuaranteeSummary) -> Table:
     shown = [row for place, row in enumerate(rounds, 1) if place % step == 0 or place == 1]
     if shown[-1] is not rounds[-1]:
         shown.append(rounds[-1])
-    return Table(
-        head=["round", "ρ (zCDP)", *conversions, "charged"],
-        rows=[
-            [
-                str(row.round),
-                "–" if row.rho is None else format_rounded_up(row.rho, 4),
-                *(format_epsilon(row.epsilon[name]) for name in conversions),
-                format_epsilon(row.epsilon_charged),
-            ]
-            for row in shown
-        ],
-    )
+    rows = []
+    for row in shown:
+        rho = "–" if row.rho is None else format_rounded_up(row.rho, 4)
+        costs = (*(row.epsilon[name] for name in conversions), row.epsilon_charged)
+        rows.append([str(row.round), rho, *map(format_epsilon, costs)])
+    return Table(head=["round", "ρ (zCDP)", *conversions, "charged"], rows=rows)
 
 
 def _build_federation_table(rows: Sequence[SizeAlternative]) -> Table:
-    return Table(
-        head=["parties", "records each", "Δ₂", "scale", "E‖noise‖"],
-        rows=[
-            [
-                f"{row.parties:,}",
-                f"{row.min_records:,}",
-                *(f"{value:.4g}" for value in (row.sensitivity, row.scale, row.expected_norm)),
-            ]
-            for row in rows
-        ],
-    )
+    cells = []
+    for row in rows:
+        noise = (f"{value:.4g}" for value in (row.sensitivity, row.scale, row.expected_norm))
+        cells.append([f"{row.parties:,}", f"{row.min_records:,}", *noise])
+    return Table(head=["parties", "records each", "Δ₂", "scale", "E‖noise‖"], rows=cells)
 
 
 def format_refusal(plan: PlanSummary) -> str:

@@ -13,25 +13,28 @@ from parley.server.records.plan_parts import (
     PlannedSynthetic,
 )
 from parley.server.records.plan_summary import PlanSummary
-from parley.server.statements import guarantee_text
-from parley.server.statements.guarantee_text import Fact, format_epsilon_delta
+from parley.server.statements.guarantee_text import (
+    Fact,
+    build_grid_facts,
+    build_number_fact,
+    build_number_facts,
+    build_step_facts,
+    drop_absent,
+    format_epsilon_delta,
+)
 from parley.server.statements.number_format import format_bytes, format_number
 
 
 def build_plan_sections(plan: PlanSummary) -> list[Section]:
     """Build the sections of a plan: it is the summary before round 1."""
     counted = plan.dp_sgd is not None and bool(plan.dp_sgd.clipped_fraction_share)
-    return drop_empty(
-        [
-            build_text_section("chosen", "; ".join(plan.chosen)),
-            *list_cost_sections(plan, "charged", counted=counted),
-            *_list_noise_sections(plan),
-        ]
-    )
+    chosen = build_text_section("chosen", "; ".join(plan.chosen))
+    costs = list_cost_sections(plan, "charged", counted=counted)
+    return drop_empty([chosen, *costs, *_list_noise_sections(plan)])
 
 
 def _list_noise_sections(plan: PlanSummary) -> list[Section]:
-    moved = guarantee_text.build_number_facts(
+    moved = build_number_facts(
         {"Δ₂ of the average": plan.sensitivity, "G =": plan.lipschitz, "λ =": plan.lambda_}
     )
     weights = result_text.format_class_weights(plan.class_weights)
@@ -46,7 +49,7 @@ def _list_noise_sections(plan: PlanSummary) -> list[Section]:
         build_text_section("synthetic", _format_planned_synthetic(plan.synthetic)),
         build_text_section("simulation", _format_planned_simulation(plan.simulation)),
         build_text_section("ledger", plan.data_note or ""),
-        build_fact_section(SUM, guarantee_text.build_grid_facts(plan.grid)),
+        build_fact_section(SUM, build_grid_facts(plan.grid)),
     ]
 
 
@@ -54,14 +57,12 @@ def _build_training_facts(stats: PlannedDpSgd) -> tuple[Fact, ...]:
     """Build facts on how the parties will train."""
     share, noise = stats.clipped_fraction_share, stats.clipped_fraction_deviation
     fraction = f"{share:g} of every step's privacy, with noise of {noise or 0:.3g} on it per round"
-    return guarantee_text.drop_absent(
-        *guarantee_text.build_step_facts(stats, counted=bool(share)),
-        guarantee_text.build_number_fact("expected batch", stats.expected_batch),
+    return drop_absent(
+        *build_step_facts(stats, counted=bool(share)),
+        build_number_fact("expected batch", stats.expected_batch),
         Fact("clipped sums by", stats.gradients if stats.noise_multiplier is not None else ""),
         Fact("fraction of clipped gradients for", fraction if share else ""),
-        guarantee_text.build_number_fact(
-            "principal components by one release of μ =", stats.components_mu
-        ),
+        build_number_fact("principal components by one release of μ =", stats.components_mu),
     )
 
 
@@ -70,16 +71,10 @@ def _build_distributed_facts(run: PlannedSecureSteps | None) -> tuple[Fact, ...]
     if run is None:
         return ()
     advice = "; T <= 150 is advised there" if run.hours > 0.5 else ""
-    return (
-        Fact(
-            "", f"{run.steps:,} in total, each a secure sum ({run.vector_bytes:,} bytes per party)"
-        ),
-        Fact("optimiser at the server", run.optimiser),
-        Fact(
-            "among real processes",
-            f"about {run.hours:.2g} h, at {run.seconds_a_step:g} s per step{advice}",
-        ),
-    )
+    total = f"{run.steps:,} in total, each a secure sum ({run.vector_bytes:,} bytes per party)"
+    time = f"about {run.hours:.2g} h, at {run.seconds_a_step:g} s per step{advice}"
+    optimiser = Fact("optimiser at the server", run.optimiser)
+    return Fact("", total), optimiser, Fact("among real processes", time)
 
 
 def _format_planned_synthetic(planned: PlannedSynthetic | None) -> str:
@@ -119,11 +114,9 @@ def _format_planned_simulation(stats: PlannedSimulation | None) -> str:
     """Format what a simulation of the job costs on this machine."""
     if stats is None:
         return ""
-    where = (
-        f"read from a file, because they exceed {stats.limit_mib:,} MiB (run.memory)"
-        if stats.mapped
-        else "in memory"
-    )
+    where = "in memory"
+    if stats.mapped:
+        where = f"read from a file, because they exceed {stats.limit_mib:,} MiB (run.memory)"
     said = (
         f"at least {stats.data_mib:,.0f} MiB of records, {where}; about {stats.memory_mib:,.0f} "
         "MiB in total"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -78,20 +78,13 @@ def build_legend(
     entries: Sequence[Curve | Level | Bars], charged: str = ""
 ) -> tuple[LegendEntry, ...]:
     """Return the legend of a plot, in order. The entry named `charged` is emphasised."""
-    lines: dict[str, dict[str, Any]] = {
-        entry.name: {"width": entry.width, "dash": entry.dash}
-        for entry in entries
-        if not isinstance(entry, Bars)
-    }
-    return tuple(
-        LegendEntry(
-            name=entry.name,
-            colour=entry.colour,
-            charged=entry.name == charged,
-            **lines.get(entry.name, {}),
-        )
-        for entry in entries
-    )
+    legend = []
+    for entry in entries:
+        own = LegendEntry(name=entry.name, colour=entry.colour, charged=entry.name == charged)
+        if not isinstance(entry, Bars):
+            own = replace(own, width=entry.width, dash=entry.dash)
+        legend.append(own)
+    return tuple(legend)
 
 
 def _build_line_style(line: Curve | Level) -> Spec:

@@ -118,9 +118,8 @@ def list_model_metrics(run: RunSummary) -> list[list[str]]:
     """List accuracy and loss, if the run has them; a loss that is not finite has diverged."""
     rows: list[tuple[str, float | None, float | None]] = []
     if run.accuracy is not None:
-        rows.append(
-            (f"{get_metric_name(run)}, held-out records", run.accuracy, run.baseline_accuracy)
-        )
+        name = f"{get_metric_name(run)}, held-out records"
+        rows.append((name, run.accuracy, run.baseline_accuracy))
     if run.majority_accuracy is not None:
         rows.append((_COMMONEST, run.majority_accuracy, run.majority_accuracy))
     if run.loss is not None or run.baseline_loss is not None:
@@ -205,11 +204,9 @@ def format_status(run: RunSummary) -> str:
 
 def format_parties(run: RunSummary) -> str:
     """Format the number of parties and rounds, and the time."""
-    least = (
-        ""
-        if run.min_records is None
-        else f" of at least {run.min_records} {format_noun(run.min_records, 'record')}"
-    )
+    least = ""
+    if run.min_records is not None:
+        least = f" of at least {run.min_records} {format_noun(run.min_records, 'record')}"
     took = "" if run.seconds is None else f", {run.seconds:.1f} s"
     return f"{run.parties}{least}, {run.rounds_done} {format_noun(run.rounds_done, 'round')}{took}"
 

@@ -44,10 +44,8 @@ def build_run_figures(run: RunContent) -> list[Figure]:
     drawn = [_build_loss_figure(summary, lines), _build_accuracy_figure(summary, lines)]
     several = len(summary.guarantees) > 1
     for at, of in enumerate(summary.guarantees):
-        accounts = [
-            (line.round, line.guarantees[at]) for line in lines if len(line.guarantees) > at
-        ]
-        drawn.append(_build_epsilon_figure(of, accounts, several=several))
+        charged = [(line.round, line.guarantees[at]) for line in lines if len(line.guarantees) > at]
+        drawn.append(_build_epsilon_figure(of, charged, several=several))
     drawn += [
         _build_clipping_figure(summary, lines),
         _build_size_figure(summary),
@@ -58,21 +56,15 @@ def build_run_figures(run: RunContent) -> list[Figure]:
 
 
 def _build_loss_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
-    held_out = _list_points(rounds, lambda line: line.simulation_only.get("test_loss"))
     finding = f"The training loss ended at {format_number(run.loss, 4)}"
     if run.baseline_loss is not None and run.excess_loss is not None:
         side = "above" if run.excess_loss >= 0 else "below"
         finding += f", {format_number(abs(run.excess_loss))} {side} the non-private "
         finding += format_number(run.baseline_loss, 4)
     points = _list_points(rounds, lambda line: line.simulation_only.get("loss"))
-    lines = [Curve(name="training loss", points=points)]
-    if held_out:
-        beside = Curve(name="held-out loss", points=held_out, colour=Palette.QUIET, width=1.5)
-        lines.insert(0, beside)
+    line = Curve(name="training loss", points=points)
     levels = _build_baseline_level(run.baseline_loss)
-    return _build_metric_figure(
-        rounds, "Loss", f"{finding}.", final=run.loss, lines=lines, levels=levels
-    )
+    return _build_metric_figure("Loss", f"{finding}.", final=run.loss, line=line, levels=levels)
 
 
 def _build_accuracy_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Figure | None:
@@ -87,11 +79,11 @@ def _build_accuracy_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Figu
         quiet = Level(name="commonest class", value=majority, colour=Palette.QUIET, dash=(2, 3))
         levels.append(quiet)
     points = _list_points(rounds, lambda line: line.simulation_only.get("accuracy"))
-    lines = [Curve(name=noun, points=points)]
+    line = Curve(name=noun, points=points)
     title = noun[:1].upper() + noun[1:]
     most = None if run.metric == "r2" else 1.0  # R² has no minimum
     return _build_metric_figure(
-        rounds, title, f"{finding}.", final=run.accuracy, lines=lines, levels=levels, most=most
+        title, f"{finding}.", final=run.accuracy, line=line, levels=levels, most=most
     )
 
 
@@ -100,32 +92,25 @@ def _build_baseline_level(value: float | None) -> list[Level]:
 
 
 def _build_metric_figure(
-    rounds: Sequence[RoundLine],
     title: str,
     finding: str,
     *,
     final: float | None,
-    lines: Sequence[Curve],
+    line: Curve,
     levels: Sequence[Level],
     most: float | None = None,
 ) -> Figure | None:
     """Return a simulation-only figure by round; after a single round, a ranking with the levels."""
     if final is None:
         return None
-    if len(lines[-1].points) > 1:
-        named = list(reversed(lines))
-        columns = [dict(line.points) for line in named]
-        rows = [
-            [str(line.round), *(format_number(column.get(line.round), 4) for column in columns)]
-            for line in _select_rounds([x for x in rounds if x.round in columns[0]])
-        ]
-        head = ["round", *(each.name for each in named)]
+    if len(line.points) > 1:
+        rows = [[str(int(x)), format_number(y, 4)] for x, y in _select_rounds(line.points)]
         return draw_figure(
             f"{title} by round",
             finding,
-            plot_curves(lines, levels, most=most),
-            Table(caption="Simulation only", head=head, rows=rows),
-            keys=build_legend([*named, *levels]),
+            plot_curves([line], levels, most=most),
+            Table(caption="Simulation only", head=["round", line.name], rows=rows),
+            keys=build_legend([line, *levels]),
             simulated=True,
         )
     ranked = [("private", final, format_number(final, 4), Palette.ACCENT)]
@@ -175,9 +160,8 @@ def _build_epsilon_figure(
     ] or [("charged", guarantee.epsilon, Palette.ACCENT)]
     ranked.append(("budget", guarantee.epsilon_budget, Palette.LIMIT))
     shown = [(label, value, format_epsilon(value), colour) for label, value, colour in ranked]
-    data = Table(
-        caption=f"ε {scope}", head=["conversion", "ε"], rows=[[row[0], row[2]] for row in shown]
-    )
+    rows = [[label, text] for label, _, text, _ in shown]
+    data = Table(caption=f"ε {scope}", head=["conversion", "ε"], rows=rows)
     return draw_figure(f"ε by conversion{which}", finding, plot_ranking(shown), data)
 
 
@@ -244,21 +228,19 @@ def _build_size_figure(run: RunSummary) -> Figure | None:
         finding += f". The public minimum, {format_number(run.min_records)}, determines the noise"
     finding += "."
     if len(sizes) <= _MAX_BARS:
-        upright = [(party - 0.5, party + 0.5, float(n)) for party, n in enumerate(sizes, start=1)]
+        bars = [(party - 0.5, party + 0.5, float(n)) for party, n in enumerate(sizes, start=1)]
         rows = [[str(party), format_number(size)] for party, size in enumerate(sizes, start=1)]
         data = Table(caption=title, head=["party", "records"], rows=rows)
         x_title, y_title = "party", "records"
     else:
-        upright = _compute_histogram(sizes)
-        rows = [
-            [_format_interval(start, end), format_number(count)] for start, end, count in upright
-        ]
+        bars = _compute_histogram(sizes)
+        rows = [[_format_interval(start, end), format_number(count)] for start, end, count in bars]
         data = Table(caption=title, head=["records", "parties"], rows=rows)
         x_title, y_title = "records a party", "parties"
     simulated = "records_by_party" in run.simulation_only
     if least == most and len(sizes) > _MAX_BARS:  # equal sizes need no plot
         return Figure(title=title, finding=finding, data=data, simulated=simulated)
-    layer = Bars(name=y_title, bars=upright, colour=Palette.QUIET)
+    layer = Bars(name=y_title, bars=bars, colour=Palette.QUIET)
     chart = plot_bars([layer], x_title=x_title, y_title=y_title)
     return draw_figure(title, finding, chart, data, simulated=simulated)
 
@@ -277,11 +259,8 @@ def _compute_histogram(sizes: Sequence[int]) -> list[tuple[float, float, float]]
 
 
 def _format_interval(start: float, end: float) -> str:
-    return (
-        format_number(start)
-        if end - start == 1
-        else f"{format_number(start)} to {format_number(end - 1)}"
-    )
+    last = "" if end - start == 1 else f" to {format_number(end - 1)}"
+    return f"{format_number(start)}{last}"
 
 
 def _build_absence_figure(rounds: Sequence[RoundLine]) -> Figure | None:

@@ -8,9 +8,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from parley.client.algorithms.registry import ALGORITHMS
-from parley.presentation import result_text, summary_sections
+from parley.presentation import result_text
 from parley.presentation.column_effects import build_column_section
 from parley.presentation.disclosure_tables import (
+    build_attacker_table,
     build_disclosure_table,
     build_party_table,
     build_range_table,
@@ -41,6 +42,13 @@ from parley.presentation.run_paragraphs import (
     format_headline,
     list_assumptions,
 )
+from parley.presentation.summary_sections import (
+    GUARANTEE_TITLES,
+    NOISE,
+    SUM,
+    TRAINING,
+    build_summary_sections,
+)
 from parley.safe_io.file_writing import is_own_folder
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.run_section import is_in_process
@@ -49,8 +57,20 @@ from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import RunContent, read_run
 from parley.server.records.run_summary import RunSummary
-from parley.server.statements import attack_rate_text, guarantee_text
-from parley.server.statements.guarantee_text import Fact
+from parley.server.statements import attack_rate_text
+from parley.server.statements.guarantee_text import (
+    FIXED_RELEASES_NOTE,
+    Fact,
+    format_account,
+    format_adversaries,
+    format_guarantee,
+    format_promise,
+    format_scope,
+    format_spent,
+    format_unit,
+    get_charged_adversary,
+    is_on_batches,
+)
 from parley.server.statements.number_format import format_bytes, format_duration, format_number
 from parley.version import __version__
 
@@ -90,6 +110,8 @@ def build_run_document(run: RunContent, folder: Path) -> Document:
     simulated = is_in_process(summary.engine) or any(line.simulation_only for line in run.rounds)
     verdict = StatusLine(summary.verdict, simulated="verdict" in summary.simulation_only)
     state = StatusLine(result_text.format_status(summary), good=summary.status == "complete")
+    drawn, job_text = build_run_figures(run), _hide_passwords(run.job_text)
+    figures = Figures(drawn) if drawn else None
     sections = [
         build_section(
             "The guarantee",
@@ -97,7 +119,7 @@ def build_run_document(run: RunContent, folder: Path) -> Document:
             Text("Assumptions:", "then"),
             Items(list_assumptions(summary, simulated=simulated)),
         ),
-        _build_results(run),
+        build_section("Results", Cards(_build_cards(run)), figures),
         *build_quality_sections(summary),
         build_column_section(folder, summary),
         _build_synthetic_section(run, folder),
@@ -111,12 +133,7 @@ def build_run_document(run: RunContent, folder: Path) -> Document:
         _build_advice(summary),
         build_section("The model and its columns", build_range_table(folder)),
         build_section(
-            "The job as run",
-            Code(
-                _hide_passwords(run.job_text),
-                title="job.toml",
-                printed=_strip_comments(run.job_text),
-            ),
+            "The job as run", Code(job_text, title="job.toml", printed=_strip_comments(job_text))
         ),
     ]
     return Document(
@@ -125,35 +142,22 @@ def build_run_document(run: RunContent, folder: Path) -> Document:
         lede=_format_lede(summary),
         statuses=[*([verdict] if summary.verdict else []), state],
         notices=_list_notices(run, folder),
-        cards=[
-            card
-            for of in summary.guarantees
-            for card in _build_cost_cards(of, marked=of is summary.primary)
-        ],
+        cards=[card for of in summary.guarantees for card in _list_cost_cards(of, summary.primary)],
         sections=drop_empty(each for each in sections if each is not None),
         footer=_format_footer(run),
     )
 
 
-def _build_results(run: RunContent) -> Section:
-    figures = build_run_figures(run)
-    return build_section("Results", Cards(_build_cards(run)), Figures(figures) if figures else None)
-
-
 def _list_other_facts(summary: RunSummary) -> list[Fact]:
     """Return the facts that the page shows nowhere else."""
-    shown = {*_EXPLAINED, *summary_sections.GUARANTEE_TITLES}
-    return [
-        Fact(each.title, each.line)
-        for each in summary_sections.build_summary_sections(summary)
-        if each.title not in shown
-    ]
+    shown, sections = {*_EXPLAINED, *GUARANTEE_TITLES}, build_summary_sections(summary)
+    return [Fact(each.title, each.line) for each in sections if each.title not in shown]
 
 
 def _build_advice(summary: RunSummary) -> Section | None:
     if not summary.advice:
         return None
-    scope = f"An ε here is {guarantee_text.format_scope(summary.primary)}."
+    scope = f"An ε here is {format_scope(summary.primary)}."
     return build_section("Possible improvements", Items(summary.advice), Text(scope, "fine"))
 
 
@@ -169,9 +173,7 @@ def _build_synthetic_section(run: RunContent, folder: Path) -> Section | None:
 
 def _strip_comments(job_text: str) -> str:
     """Return the job's keys without comments, for the printed version."""
-    lines = (
-        re.sub(r"^(\[[^\]]*\]).*", r"\1", line) for line in _hide_passwords(job_text).splitlines()
-    )
+    lines = (re.sub(r"^(\[[^\]]*\]).*", r"\1", line) for line in job_text.splitlines())
     return "\n".join(line for line in lines if line and not line.startswith("#"))
 
 
@@ -186,7 +188,7 @@ def _format_lede(run: RunSummary) -> str:
     if run.rounds > 1:
         planned = "" if run.status == "complete" else " planned"
         facts.append(f"{format_number(run.rounds)} rounds{planned}")
-    costs = " ".join(f"It cost {guarantee_text.format_guarantee(of)}." for of in run.guarantees)
+    costs = " ".join(f"It cost {format_guarantee(of)}." for of in run.guarantees)
     return f"{', '.join(facts)}. {costs}"
 
 
@@ -226,10 +228,8 @@ def _build_cards(run: RunContent) -> list[Card]:
     cards: list[Card] = []
     summary = run.summary
     name = result_text.get_metric_name(summary)
-    accuracies = {
-        "non-private": summary.baseline_accuracy,
-        "commonest class": summary.majority_accuracy,
-    }
+    majority = summary.majority_accuracy
+    accuracies = {"non-private": summary.baseline_accuracy, "commonest class": majority}
     losses = {"non-private": summary.baseline_loss, "excess": summary.excess_loss}
     if summary.accuracy is not None:
         title = f"{name[:1].upper()}{name[1:]}"
@@ -237,17 +237,14 @@ def _build_cards(run: RunContent) -> list[Card]:
     if summary.loss is not None:
         cards.append(_build_metric_card(summary, "Loss", "loss", losses))
     length = summary.primary.noise.expected_norm
-    batch = guarantee_text.is_on_batches(summary.primary)
+    batch = is_on_batches(summary.primary)
     if length is not None:
-        often = "step" if batch else "round"
+        title, often = ("Noise on the average", "round")
+        if batch:
+            title, often = ("Noise on a batch's sum", "step")
         each = f" in every {often}" if batch or summary.rounds > 1 else ""
-        cards.append(
-            Card(
-                title="Noise on a batch's sum" if batch else "Noise on the average",
-                value=format_number(length),
-                note=f"expected length (root mean square){each}",
-            )
-        )
+        note = f"expected length (root mean square){each}"
+        cards.append(Card(title=title, value=format_number(length), note=note))
     cards.append(_build_parties_card(summary))
     sums = summary.secure_aggregation
     if moved := sums.bytes_up + sums.bytes_down:
@@ -262,35 +259,27 @@ def _build_cards(run: RunContent) -> list[Card]:
     return cards
 
 
-def _build_cost_cards(guarantee: GuaranteeSummary, *, marked: bool) -> Iterator[Card]:
+def _list_cost_cards(guarantee: GuaranteeSummary, primary: GuaranteeSummary) -> Iterator[Card]:
     """Yield cards with the promised and spent budget, and what they mean for an attacker.
 
-    Args:
-        marked: Whether to print for which analysts the spent figure holds.
+    The primary guarantee's card also states for which analysts the spent figure holds.
     """
-    scope = guarantee_text.format_scope(guarantee)
-    mark = f" Spent: {guarantee_text.FIXED_RELEASES_NOTE}." if marked else ""
+    scope, budget = format_scope(guarantee), guarantee.epsilon_budget
+    mark = f" Spent: {FIXED_RELEASES_NOTE}." if guarantee is primary else ""
     yield Card(
         title="Privacy spent",
-        value=guarantee_text.format_spent(guarantee),
-        note=(
-            f"{scope[:1].upper()}{scope[1:]}. Promise: "
-            f"{guarantee_text.format_promise(guarantee)}.{mark}"
-        ),
+        value=format_spent(guarantee),
+        note=f"{scope[:1].upper()}{scope[1:]}. Promise: {format_promise(guarantee)}.{mark}",
         wide=True,
-        share=min(max(guarantee.epsilon / guarantee.epsilon_budget, 0.0), 1.0)
-        if guarantee.epsilon_budget
-        else None,
+        share=min(max(guarantee.epsilon / budget, 0.0), 1.0) if budget else None,
     )
     if guarantee.found:
         one, alarms = guarantee.found[0], attack_rate_text.format_percent(guarantee.found[0].alarms)
         yield Card(
             title=f"How often an attacker recognises one {guarantee.unit}",
             value=f"in at most {attack_rate_text.format_percent(one.rate)} of cases",
-            note=(
-                f"The attacker knows all other {guarantee.unit.plural} and accepts {alarms} false "
-                f"alarms. Guessing, without any release: {alarms}."
-            ),
+            note=f"The attacker knows all other {guarantee.unit.plural} and accepts {alarms} false "
+            f"alarms. Guessing, without any release: {alarms}.",
             wide=True,
             share=one.rate,
         )
@@ -319,9 +308,8 @@ def _build_parties_card(run: RunSummary) -> Card:
     spread = format_number(min(sizes))
     if min(sizes) < max(sizes):
         spread += f" to {format_number(max(sizes))}"
-    who = (
-        "one party" if run.parties == 1 else f"{format_number(run.parties)} parties, {spread} each"
-    )
+    many = f"{format_number(run.parties)} parties, {spread} each"
+    who = "one party" if run.parties == 1 else many
     simulated = "records_by_party" in run.simulation_only
     return Card(title="Records", value=format_number(sum(sizes)), note=who, simulated=simulated)
 
@@ -329,42 +317,31 @@ def _build_parties_card(run: RunSummary) -> Card:
 def _list_guarantee_parts(run: RunSummary, guarantee: GuaranteeSummary) -> Iterator[Text | Table]:
     """Yield one guarantee's promise, its meaning for an attacker, and its adversaries."""
     several = len(guarantee.accounts) > 1
-    holds = "" if several else f" It holds {guarantee_text.format_adversaries(guarantee)}."
+    holds = "" if several else f" It holds {format_adversaries(guarantee)}."
     yield Text(f"{describe_guarantee(run, guarantee)}{holds}")
     if guarantee.found:
-        yield Table(
-            caption=attack_rate_text.format_caption(
-                guarantee.found,
-                guarantee.unit,
-                guarantee.neighbouring,
-                guarantee_text.get_charged_adversary(guarantee),
-            ),
-            head=attack_rate_text.HEADER,
-            rows=attack_rate_text.build_rows(guarantee.found, guarantee.unit),
-        )
+        adversary = get_charged_adversary(guarantee)
+        yield build_attacker_table(guarantee.found, guarantee, adversary)
     if several:
         yield Table(
-            caption=f"Protection by adversary, {guarantee_text.format_scope(guarantee)}",
+            caption=f"Protection by adversary, {format_scope(guarantee)}",
             head=["adversary", "ε and δ"],
-            rows=[
-                [row.adversary.words, guarantee_text.format_account(row)]
-                for row in guarantee.accounts
-            ],
+            rows=[[row.adversary.words, format_account(row)] for row in guarantee.accounts],
         )
 
 
 def _list_explanations(run: RunSummary, *, simulated: bool) -> Iterator[Section]:
     """Yield the sections of facts that are explained, with their paragraphs and tables."""
     guarantees = iter(run.guarantees)
-    for each in summary_sections.build_summary_sections(run):
+    for each in build_summary_sections(run):
         title, table = _EXPLAINED.get(each.title), None
         if title is None:
             continue
-        if each.title == summary_sections.NOISE:
+        if each.title == NOISE:
             of = next(guarantees)
             text = describe_noise(run, of)
-            title += f", {guarantee_text.format_unit(of)}" if len(run.guarantees) > 1 else ""
-        elif each.title == summary_sections.SUM:
+            title += f", {format_unit(of)}" if len(run.guarantees) > 1 else ""
+        elif each.title == SUM:
             text = describe_secure_sum(run, simulated=simulated)
         else:
             from parley.presentation.dp_sgd_section import build_account_table, describe_dp_sgd  # noqa: PLC0415 - spares its code for parties without DP-SGD
@@ -374,11 +351,7 @@ def _list_explanations(run: RunSummary, *, simulated: bool) -> Iterator[Section]
         yield build_section(title, Text(text), *each.parts, table)
 
 
-_EXPLAINED = {
-    summary_sections.NOISE: "The noise",
-    summary_sections.TRAINING: "DP-SGD in the parties",
-    summary_sections.SUM: "Secure aggregation",
-}
+_EXPLAINED = {NOISE: "The noise", TRAINING: "DP-SGD in the parties", SUM: "Secure aggregation"}
 """Title of a section of facts → title of the page's section that explains it."""
 
 
@@ -388,8 +361,7 @@ def _format_footer(run: RunContent) -> str:
         facts.append(f"Run of {_format_date(summary.created)}")
     if summary.parley_version:
         facts.append(f"made with Parley {summary.parley_version}")
-    now = datetime.now(UTC)
-    facts.append(f"report written {now:%Y-%m-%d %H:%M} UTC by Parley {__version__}")
+    facts.append(f"report written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by Parley {__version__}")
     text = f"{', '.join(facts)}. The folder also has {', '.join(run.files)}. "
     text = text[:1].upper() + text[1:]
     text += "Figures of privacy spent are rounded up, others to the nearest."

@@ -14,7 +14,13 @@ from parley.privacy.accounting.threat_model import Adversary, Neighbouring, Unit
 from parley.server.jobs.section_registry import MODELS
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_summary import RunSummary
-from parley.server.statements import guarantee_text
+from parley.server.statements.guarantee_text import (
+    format_assumptions,
+    format_bounds,
+    format_guarantee,
+    format_unit,
+    is_on_batches,
+)
 from parley.server.statements.noise_law_text import get_law_text
 from parley.server.statements.number_format import format_cost, format_number
 
@@ -101,11 +107,9 @@ def describe_secure_sum(run: RunSummary, *, simulated: bool) -> str:
 
 def describe_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     """Describe the guarantee in one plain paragraph."""
-    released = (
-        f"all {format_number(run.rounds_done)} models this run released"
-        if run.rounds_done > 1
-        else "the model this run released"
-    )
+    released = "the model this run released"
+    if run.rounds_done > 1:
+        released = f"all {format_number(run.rounds_done)} models this run released"
     one, whole = ("one record", "that record") if guarantee.unit is Unit.RECORD else (
         f"one {guarantee.unit}'s records", f"that {guarantee.unit}'s records"
     )  # fmt: skip
@@ -122,7 +126,7 @@ def describe_guarantee(run: RunSummary, guarantee: GuaranteeSummary) -> str:
         f"{seeded}A person who sees {released}, and who knows every other record, learns little "
         f"about {one}. Any conclusion is at most e^ε ≈ {factor} times as likely{slack}, as it "
         f"would be if {whole} were {without}. That is "
-        f"{guarantee_text.format_guarantee(guarantee)}. This does not prevent conclusions about "
+        f"{format_guarantee(guarantee)}. This does not prevent conclusions about "
         "people in general: the purpose of the model is to learn what holds for many records."
     )
 
@@ -155,7 +159,7 @@ def list_trust_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
     items += [
         f"{_format_guarantee_prefix(run, of)}Assumed, not proved: {assumed}."
         for of in run.guarantees
-        if (assumed := guarantee_text.format_assumptions(of))
+        if (assumed := format_assumptions(of))
     ]
     return items
 
@@ -163,11 +167,9 @@ def list_trust_assumptions(run: RunSummary, *, simulated: bool) -> list[str]:
 def describe_public_facts(run: RunSummary) -> str:
     """Describe the facts that no noise covers."""
     least = f" ({format_number(run.min_records)})" if run.min_records else ""
-    sizes = (
-        "every party's number of records"
-        if run.weights == "size"
-        else f"the minimum number of records of a party{least}"
-    )
+    sizes = f"the minimum number of records of a party{least}"
+    if run.weights == "size":
+        sizes = "every party's number of records"
     return (
         f"{sizes}, the number of parties, which parties took part in each round, the schema and "
         "the job."
@@ -181,9 +183,7 @@ def _list_adversaries(run: RunSummary, guarantee: GuaranteeSummary) -> list[str]
     holds = find_noise_point((run.guarantees[-1] if outside else guarantee).noise.point).holds
     items = [f"{_format_guarantee_prefix(run, guarantee)}{holds}"] if holds else []
     # With noise in shares, the release before round 1 holds against the server too.
-    trusting = any(
-        each.charged and each.adversary is Adversary.READERS for each in guarantee.accounts
-    )
+    trusting = any(row.charged and row.adversary is Adversary.READERS for row in guarantee.accounts)
     if (
         own
         and run.components
@@ -197,15 +197,13 @@ def _list_adversaries(run: RunSummary, guarantee: GuaranteeSummary) -> list[str]
         )
     if own and run.record_bounds is not None:
         shown = " No one may see a single update in addition to the models." if outside else ""
-        items.append(f"{guarantee_text.format_bounds(run.record_bounds, guarantee)}{shown}")
+        items.append(f"{format_bounds(run.record_bounds, guarantee)}{shown}")
     return items
 
 
 def _format_guarantee_prefix(run: RunSummary, guarantee: GuaranteeSummary) -> str:
     """Return a prefix that names the guarantee if a run has two."""
-    return (
-        f"{guarantee_text.format_unit(guarantee).capitalize()}: " if len(run.guarantees) > 1 else ""
-    )
+    return f"{format_unit(guarantee).capitalize()}: " if len(run.guarantees) > 1 else ""
 
 
 def _describe_trust_model(run: RunSummary, *, simulated: bool) -> str:
@@ -214,11 +212,8 @@ def _describe_trust_model(run: RunSummary, *, simulated: bool) -> str:
             "Parties and server follow the protocol (semi-honest). The process that added the "
             "contributions could see each of them; the guarantee covers what was released."
         )
-    own = (
-        ", if each runs on its own machine; in this simulation one process held them all."
-        if simulated
-        else "."
-    )
+    own = ", if each runs on its own machine; in this simulation one process held them all."
+    own = own if simulated else "."
     return (
         "Parties and server follow the protocol (semi-honest), and fewer parties than its "
         "threshold collude with the server. Then the server sees the sum, and no single "
@@ -250,7 +245,7 @@ _ROWS = (
 
 
 def _describe_sensitivity(run: RunSummary, guarantee: GuaranteeSummary) -> str:
-    if guarantee_text.is_on_batches(guarantee) and guarantee.unit is Unit.RECORD:
+    if is_on_batches(guarantee) and guarantee.unit is Unit.RECORD:
         return (
             "The effect of one record is bounded before any noise is drawn: its gradient is "
             "clipped in every step. Batches are drawn at random, each record independently, and "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from parley.presentation.plots import Palette
+from parley.presentation.plots import Palette, name_values
 from parley.presentation.vega_lite import (
     Spec,
     build_bar_end,
@@ -80,10 +80,8 @@ def plot_shape_bars(rows: Sequence[tuple[str, Sequence[Point]]], *, domain: Doma
     low, x = (_build_channel(each, domain) for each in ("low", "x"))
     drawn = [build_layer([{"x": 0}], "rule", {"x": x}, color=Palette.QUIET, strokeWidth=1)]
     for at in reversed(range(min(len(rows[0][1]), len(STYLES)))):
-        values = [
-            dict(zip(("name", "low", "x", "high"), (each, *points[at]), strict=True))
-            for each, points in rows
-        ]
+        own = [(each, *points[at]) for each, points in rows]
+        values = name_values(own, "name", "low", "x", "high")
         bar = {"x": low, "x2": build_bar_end("high"), "y": y}
         colour, _ = STYLES[at]
         drawn += [

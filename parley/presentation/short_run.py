@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from parley.presentation import result_text
 from parley.presentation.document import (
     Code,
     Document,
@@ -18,6 +17,14 @@ from parley.presentation.document import (
     Table,
     Text,
     build_section,
+)
+from parley.presentation.result_text import (
+    format_evaluation,
+    format_public_test,
+    format_status,
+    list_evaluation_metrics,
+    list_model_metrics,
+    list_table_metrics,
 )
 from parley.presentation.short_guarantee import format_short_account, list_promise_rows
 from parley.presentation.short_layout import Row, format_rows
@@ -37,7 +44,7 @@ def build_overview_document(run: RunSummary, folder: Path) -> Document:
     """Build the overview of a run that is kept in `folder`: how it ended, figures and costs."""
     statuses = []
     if run.status != "complete":
-        statuses.append(StatusLine(result_text.format_status(run)))
+        statuses.append(StatusLine(format_status(run)))
     if run.verdict:
         statuses.append(StatusLine(run.verdict, simulated="verdict" in run.simulation_only))
     sections = [
@@ -51,11 +58,7 @@ def build_overview_document(run: RunSummary, folder: Path) -> Document:
 
 def _build_measured(run: RunSummary) -> Section | None:
     """Return what only a simulation can measure."""
-    rows = (
-        *result_text.list_model_metrics(run),
-        *result_text.list_evaluation_metrics(run),
-        *result_text.list_table_metrics(run),
-    )
+    rows = (*list_model_metrics(run), *list_evaluation_metrics(run), *list_table_metrics(run))
     if not rows:
         return None
     note = "* simulation only: a real run would have to release each figure, and pay for it"
@@ -68,7 +71,7 @@ def _build_measured(run: RunSummary) -> Section | None:
 def list_run_lines(run: RunSummary, folder: Path) -> list[str]:
     """Return the lines of a run that is kept in `folder`."""
     measured = "accuracy" in run.simulation_only and run.accuracy is not None
-    status = "" if run.status == "complete" else result_text.format_status(run)
+    status = "" if run.status == "complete" else format_status(run)
     rows = [
         Row("", status),
         Row("", run.verdict),
@@ -76,8 +79,8 @@ def list_run_lines(run: RunSummary, folder: Path) -> list[str]:
         Row(*_format_accuracy(run)),
         *list_promise_rows(run.guarantees),
         *(Row("Ledger", format_short_account(each), rank=1) for each in run.data_accounts or ()),
-        Row("Evaluation", result_text.format_evaluation(run), rank=2),
-        Row("Test set", result_text.format_public_test(run), rank=2),
+        Row("Evaluation", format_evaluation(run), rank=2),
+        Row("Test set", format_public_test(run), rank=2),
         Row("Table", _format_table(run), rank=2),
         Row("Self-audit", _format_self_audit(run), rank=1),
         Row("Saved", str(folder), whole=True),

@@ -10,7 +10,23 @@ from parley.presentation.document import Section, build_fact_section, build_text
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.summary_base import JobSummary
-from parley.server.statements import guarantee_text
+from parley.server.statements.guarantee_text import (
+    FIXED_RELEASES_NOTE,
+    build_dp_sgd_facts,
+    build_noise_facts,
+    build_secure_sum_facts,
+    format_accounts,
+    format_assumptions,
+    format_attack,
+    format_bounds,
+    format_charged_conversion,
+    format_clipped_fraction,
+    format_components,
+    format_ledger,
+    format_promise,
+    format_relation,
+    format_spent,
+)
 
 NOISE, TRAINING, SUM = "noise", "DP-SGD", "secure sum"
 """Titles of the sections that the report explains in paragraphs."""
@@ -29,12 +45,8 @@ GUARANTEE_TITLES = {
 
 def build_summary_sections(run: RunSummary) -> list[Section]:
     """Build the sections of a run."""
-    return drop_empty(
-        [
-            *list_cost_sections(run, "spent", counted=run.clipped_fraction is not None),
-            *_list_run_sections(run),
-        ]
-    )
+    costs = list_cost_sections(run, "spent", counted=run.clipped_fraction is not None)
+    return drop_empty([*costs, *_list_run_sections(run)])
 
 
 def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> list[Section]:
@@ -46,7 +58,7 @@ def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> lis
     """
     sections = []
     for of in summary.guarantees:
-        mark = guarantee_text.FIXED_RELEASES_NOTE if of is summary.primary else ""
+        mark = FIXED_RELEASES_NOTE if of is summary.primary else ""
         sections += _list_guarantee_sections(
             title, of, rounds=summary.rounds, counted=counted, mark=mark if title == "spent" else ""
         )
@@ -55,17 +67,15 @@ def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> lis
 
         accounts = map(format_data_account, summary.data_accounts)
         sections += [build_text_section("data set", text) for text in accounts]
-    bounds = guarantee_text.format_bounds(summary.record_bounds, summary.primary)
+    bounds = format_bounds(summary.record_bounds, summary.primary)
     return [*sections, build_text_section("bounds", bounds)]
 
 
 def _list_run_sections(run: RunSummary) -> list[Section]:
     return [
-        build_fact_section(
-            TRAINING, () if run.dp_sgd is None else guarantee_text.build_dp_sgd_facts(run.dp_sgd)
-        ),
-        build_text_section("clipped", guarantee_text.format_clipped_fraction(run)),
-        build_text_section("components", guarantee_text.format_components(run)),
+        build_fact_section(TRAINING, () if run.dp_sgd is None else build_dp_sgd_facts(run.dp_sgd)),
+        build_text_section("clipped", format_clipped_fraction(run)),
+        build_text_section("components", format_components(run)),
         build_text_section("features", run.features or ""),
         build_text_section("class weights", result_text.format_class_weights(run.class_weights)),
         build_text_section("evaluation", result_text.format_evaluation(run)),
@@ -73,8 +83,8 @@ def _list_run_sections(run: RunSummary) -> list[Section]:
         build_text_section("synthetic", result_text.format_table(run)),
         build_text_section("self-audit", result_text.format_self_audit(run)),
         build_text_section("parties", result_text.format_parties(run)),
-        build_text_section("ledger", guarantee_text.format_ledger(run)),
-        build_fact_section(SUM, guarantee_text.build_secure_sum_facts(run.secure_aggregation)),
+        build_text_section("ledger", format_ledger(run)),
+        build_fact_section(SUM, build_secure_sum_facts(run.secure_aggregation)),
     ]
 
 
@@ -83,28 +93,21 @@ def _list_guarantee_sections(
 ) -> list[Section]:
     """Build the sections of a guarantee: its cost, its adversaries, and its noise.
 
-    The noise is that of `guarantee_text.build_noise_facts`.
+    The noise is that of `build_noise_facts`.
 
     Args:
         mark: for which analysts the ε spent so far holds.
     """
-    cost = (
-        f"{guarantee_text.format_spent(guarantee)}"
-        f"{guarantee_text.format_charged_conversion(guarantee)}"
-    )
+    cost = f"{format_spent(guarantee)}{format_charged_conversion(guarantee)}"
     return [
-        build_text_section("promise", guarantee_text.format_promise(guarantee)),
+        build_text_section("promise", format_promise(guarantee)),
         build_text_section(title, f"{cost}, {mark}" if mark else cost),
-        build_text_section(
-            "protects", f"{guarantee.unit.words}; {guarantee_text.format_relation(guarantee)}"
-        ),
+        build_text_section("protects", f"{guarantee.unit.words}; {format_relation(guarantee)}"),
         *(
             build_text_section("" if at else "against", each)
-            for at, each in enumerate(guarantee_text.format_accounts(guarantee))
+            for at, each in enumerate(format_accounts(guarantee))
         ),
-        build_text_section("attacker", guarantee_text.format_attack(guarantee)),
-        build_text_section("assuming", guarantee_text.format_assumptions(guarantee)),
-        build_fact_section(
-            NOISE, guarantee_text.build_noise_facts(guarantee, rounds=rounds, counted=counted)
-        ),
+        build_text_section("attacker", format_attack(guarantee)),
+        build_text_section("assuming", format_assumptions(guarantee)),
+        build_fact_section(NOISE, build_noise_facts(guarantee, rounds=rounds, counted=counted)),
     ]

@@ -151,10 +151,8 @@ def _render_pictures(opened: ModelFile) -> list[Picture]:
     if images is None:
         return []
     if images.dtype != np.uint8 or images.ndim != 4 or not images.size:
-        raise ValueError(
-            "Expected a grid of images, bytes in four axes, got "
-            f"{images.dtype} of shape {images.shape}."
-        )
+        got = f"{images.dtype} of shape {images.shape}"
+        raise ValueError(f"Expected a grid of images, bytes in four axes, got {got}.")
     said = "Synthetic images, one row per class"
     return [Picture(render_image_grid(images, alt_text=said), said)]
 
@@ -169,52 +167,39 @@ def _tabulate_released_sums(run: RunContent, opened: ModelFile) -> list[Table]:
         for name, count, share in zip(names, counts.tolist(), shares.tolist(), strict=True)
     ]
     deviation = format_number(compute_cell_noise(run.summary), 3)
-    return [
-        Table(
-            caption="Classes: the released numbers (noise of standard deviation "
-            f"{deviation}), and the shares drawn",
-            head=["class", "released", "drawn"],
-            rows=rows,
-        )
-    ]
+    noise = f"noise of standard deviation {deviation}"
+    caption = f"Classes: the released numbers ({noise}), and the shares drawn"
+    return [Table(caption=caption, head=["class", "released", "drawn"], rows=rows)]
 
 
-def _tabulate_released_tables(run: RunContent, opened: ModelFile) -> list[Table]:
+def _tabulate_released_tables(run: RunContent, model: ModelFile) -> list[Table]:
     """Return the released shares next to the generator's. Both are public and free to show."""
-    counted: Any = decode_task(opened.description["task"])
-    mixture = Mixture.from_shares(counted.sizes, opened.tensors.get("shares"))
-    tables = ReleasedTables(
-        sizes=counted.sizes, pairs=counted.pairs, values=opened.tensors["theta"]
-    )
-    columns = build_coded_columns(Schema.from_toml(opened.description["schema"]))
+    counted: Any = decode_task(model.description["task"])
+    mixture = Mixture.from_shares(counted.sizes, model.tensors.get("shares"))
+    tables = ReleasedTables(sizes=counted.sizes, pairs=counted.pairs, values=model.tensors["theta"])
+    columns = build_coded_columns(Schema.from_toml(model.description["schema"]))
     total = tables.total
     rows = []
     for at, column in enumerate(columns):
         noisy, drawn = tables.compute_margin(at, total=total), mixture.compute_margin(at)
         top = int(noisy.argmax())
-        apart = float(np.abs(noisy - drawn).sum() / 2)
         rows.append(
             [
                 column.name,
                 column.names[top],
                 _format_share(noisy[top]),
                 _format_share(drawn[top]),
-                _format_share(apart),
+                _format_share(float(np.abs(noisy - drawn).sum() / 2)),
             ]
         )
     # The mean of |z| of normal noise over the cells: the distance that only noise would cause.
     noise = compute_cell_noise(run.summary) * math.sqrt(2 / math.pi) / 2 / total
-    pairs = [
-        (
-            float(np.abs(table / total - mixture.compute_table(i, j)).sum() / 2),
-            columns[i],
-            columns[j],
-        )
-        for (i, j), table in zip(tables.pairs, tables.tables, strict=True)
-    ]
-    worst = sorted(pairs, key=lambda each: each[1].size * each[2].size * noise - each[0])[
-        :_MAX_PAIRS
-    ]
+    pairs = []
+    for (i, j), table in zip(tables.pairs, tables.tables, strict=True):
+        apart = float(np.abs(table / total - mixture.compute_table(i, j)).sum() / 2)
+        names, cells = f"{columns[i].name} and {columns[j].name}", columns[i].size * columns[j].size
+        pairs.append((apart, cells * noise, names, cells))
+    worst = sorted(pairs, key=lambda each: each[1] - each[0])[:_MAX_PAIRS]
     return [
         Table(
             caption="Columns: the released shares and the generator's",
@@ -225,13 +210,8 @@ def _tabulate_released_tables(run: RunContent, opened: ModelFile) -> list[Table]
             caption="Pairs with the largest error of the generator, beyond the release's own noise",
             head=["pair", "cells", "total variation", "from noise alone"],
             rows=[
-                [
-                    f"{one.name} and {two.name}",
-                    format_number(one.size * two.size),
-                    _format_share(far),
-                    _format_share(one.size * two.size * noise),
-                ]
-                for far, one, two in worst
+                [names, format_number(cells), _format_share(apart), _format_share(alone)]
+                for apart, alone, names, cells in worst
             ],
         ),
     ]

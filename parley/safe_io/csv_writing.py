@@ -26,10 +26,9 @@ _NUMBER = r"^[+-]?[0-9.,]*([eE][+-]?[0-9]+)?$"
 def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
     """Return the frame with formulas in cells and column names escaped."""
     texts = cs.string()
-    guarded = pl.when(texts.str.contains(_NUMBER)).then(texts)
-    return frame.with_columns(guarded.otherwise(texts.str.replace(_FORMULA, "'${0}"))).rename(
-        _escape_cell
-    )
+    escaped = texts.str.replace(_FORMULA, "'${0}")
+    guarded = pl.when(texts.str.contains(_NUMBER)).then(texts).otherwise(escaped)
+    return frame.with_columns(guarded).rename(_escape_cell)
 
 
 def format_csv(head: Iterable[str], rows: Iterable[Iterable[object]], *, note: str) -> str:

@@ -104,14 +104,14 @@ def append_to_file(
             os.fsync(file.fileno())
 
 
-def make_folder(path: Path, *, mode: int = 0o777) -> None:
+def make_folder(path: Path) -> None:
     """Create a folder inside another one, unless it exists and is not a link.
 
     Raises:
         OSError: `path` is something else, or cannot be created.
     """
     try:
-        path.mkdir(mode=mode)
+        path.mkdir()
     except FileExistsError:
         if not stat.S_ISDIR(path.lstat().st_mode):
             said = "expected a folder, got a link or a file"

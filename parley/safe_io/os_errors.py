@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _WRITE = "Choose another folder, or ask its owner to give this user access."
 _SPACE = "Free some space, then start again; a run that began continues with --resume RUN."
@@ -63,6 +65,15 @@ def describe_cause(error: Exception) -> str:
         return _WORDS[error.errno][0]
     # Parley's own texts have more information than the error number.
     return said or "the system refused it"
+
+
+@contextmanager
+def report_os_errors(kind: type[Exception], task: str) -> Iterator[None]:
+    """Raise `kind` in place of an `OSError`: what was attempted, and the cause."""
+    try:
+        yield
+    except OSError as error:
+        raise kind(f"{task}: {describe_cause(error)}.") from error
 
 
 def describe_error(error: BaseException) -> str:

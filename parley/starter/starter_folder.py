@@ -216,13 +216,11 @@ def _read_files(data: str, schema: str | Path | None, label: str | None) -> _Rec
         ignored = [column.name for column in draft.columns if column.is_ignored]
         notes.append(Row("Ignores", _list_some(ignored)))
     if known.drafted:
-        notes.append(
-            Row(
-                "Review",
-                "schema.toml was read from the records, which ε does not cover. Replace its "
-                "ranges and categories by public knowledge, then delete drafted = true.",
-            )
+        review = (
+            "schema.toml was read from the records, which ε does not cover. Replace its "
+            "ranges and categories by public knowledge, then delete drafted = true."
         )
+        notes.append(Row("Review", review))
     return _Records(
         source=_locate(data),
         first=_locate(str(paths[0])),
@@ -249,9 +247,8 @@ def _try_job(given: InMemoryData, data: str) -> tuple[Job, int]:
     Raises:
         SchemaError: a run would refuse the records; it says how to write a schema for them.
     """
-    count = len(given.frames)
     try:
-        job = adapt_job_to_memory(load_job(values={"parties": {"count": count}}), given)
+        job = adapt_job_to_memory(load_job(values={"parties": {"count": len(given.frames)}}), given)
         sizes = prepare_data(job, given).sizes
     except DataError as error:
         label = shlex.quote(given.schema.label_column)
@@ -266,11 +263,9 @@ def _try_job(given: InMemoryData, data: str) -> tuple[Job, int]:
 
 
 def _format_job(name: str, records: _Records, job: Job, min_records: int) -> str:
-    partition = (
-        "# one file per party"
-        if records.given.is_one_per_party
-        else 'partition = "iid"        # how the file is split: iid, column, dirichlet or sizes'
-    )
+    partition = 'partition = "iid"        # how the file is split: iid, column, dirichlet or sizes'
+    if records.given.is_one_per_party:
+        partition = "# one file per party"
     return Template(_read_template("job.toml")).substitute(
         name=name,
         source=format_toml_value(records.source),
@@ -312,5 +307,4 @@ def _list_rows(name: str, records: _Records, job: Job, *, has_network: bool) -> 
 
 
 def _read_template(name: str) -> str:
-    file = resources.files("parley.starter") / "templates" / name
-    return file.read_text(encoding="utf-8")
+    return (resources.files("parley.starter") / "templates" / name).read_text(encoding="utf-8")

@@ -50,45 +50,33 @@ def build_notebook(
     """
     split = f", parties={parties}" if source == first else ""
     asked = "\n".join(f"    print({each})" for each in questions)
+    data = quote_text(source)
+    session = f'with parley.Session({data}, schema="schema.toml", epsilon=1{split}) as s:'
     cells = [
         ("markdown", _TITLE.format(name=name)),
         ("code", 'import parley\n\nprint(parley.plan("job.toml"))'),
         ("code", 'run = parley.run("job.toml")\nrun'),
         ("code", f"run.model.predict({quote_text(first)})[:5]  # or any file with these columns"),
         ("markdown", _STATISTICS),
-        (
-            "code",
-            f'with parley.Session({quote_text(source)}, schema="schema.toml", epsilon=1{split}) '
-            f"as s:\n{asked}\n    print(s.remaining)",
-        ),
+        ("code", f"{session}\n{asked}\n    print(s.remaining)"),
     ]
     if has_network:
         cells.append(("markdown", _NETWORK))
         cells.append(("code", 'parley.run("job.toml", model="model.py:network")'))
     cells.append(("markdown", _NEXT))
-    return json.dumps(
-        {
-            "cells": [_build_cell(kind, text, at) for at, (kind, text) in enumerate(cells, 1)],
-            "metadata": {
-                "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
-                "language_info": {"name": "python"},
-            },
-            "nbformat": 4,
-            "nbformat_minor": 5,
-        },
-        indent=1,
-        ensure_ascii=False,
-        allow_nan=False,
-    )
+    kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
+    notebook = {
+        "cells": [_build_cell(kind, text, at) for at, (kind, text) in enumerate(cells, 1)],
+        "metadata": {"kernelspec": kernel, "language_info": {"name": "python"}},
+        "nbformat": 4,
+        "nbformat_minor": 5,
+    }
+    return json.dumps(notebook, indent=1, ensure_ascii=False, allow_nan=False)
 
 
 def _build_cell(kind: str, text: str, number: int) -> dict[str, object]:
-    cell: dict[str, object] = {
-        "cell_type": kind,
-        "id": f"cell-{number}",
-        "metadata": {},
-        "source": text.splitlines(keepends=True),
-    }
+    lines = text.splitlines(keepends=True)
+    cell = {"cell_type": kind, "id": f"cell-{number}", "metadata": {}, "source": lines}
     return cell | ({"execution_count": None, "outputs": []} if kind == "code" else {})
 
 

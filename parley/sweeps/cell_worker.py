@@ -11,6 +11,7 @@ import shutil
 import signal
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,12 +93,8 @@ def run_cell(task: CellTask) -> Row:
     run = task.folder / "run"
     try:
         with _WarningList() as warned:
-            result = simulate(
-                task.job,
-                out=run,
-                version=__version__,
-                load=lambda job: _load_world(job, task.prepared),
-            )
+            load = partial(_load_world, prepared=task.prepared)
+            result = simulate(task.job, out=run, version=__version__, load=load)
         row |= _collect_metrics(result.summary) | {
             "spent": _load_charges(run, result.summary.run_id),
             "warnings": warned.texts,
@@ -146,13 +143,12 @@ def _compute_aggregated(job: Job, prepared: Path) -> dict[str, float | None]:
     key = _compute_world_key(job)
     if key not in _AGGREGATED:
         world = _load_world(job, prepared)
-        theta = world.compute_aggregated()
-        _AGGREGATED[key] = {} if theta is None else {
-            "aggregated_excess_loss": (
-                world.compute_loss(theta) - world.compute_loss(world.compute_optimum())
-            ),
-            f"aggregated_{job.model.metric}": world.compute_accuracy(theta),
-        }  # fmt: skip
+        theta, found = world.compute_aggregated(), dict[str, float | None]()
+        if theta is not None:
+            excess = world.compute_loss(theta) - world.compute_loss(world.compute_optimum())
+            found = {"aggregated_excess_loss": excess}
+            found[f"aggregated_{job.model.metric}"] = world.compute_accuracy(theta)
+        _AGGREGATED[key] = found
     return _AGGREGATED[key]
 
 

@@ -12,7 +12,12 @@ from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import read_run
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.stored_job import load_run_job
-from parley.server.statements import guarantee_text
+from parley.server.statements.guarantee_text import (
+    FIXED_RELEASES_NOTE,
+    format_adversaries,
+    format_assumptions,
+    format_guarantee,
+)
 from parley.server.statements.number_format import format_number
 
 _NOT_COMPARED = {"run.out"}
@@ -78,11 +83,9 @@ def _format_value(value: Any) -> str:
 def _format_outcome(summary: RunSummary) -> dict[str, str]:
     found = summary.judgement
     return {
-        f"spent, {guarantee_text.FIXED_RELEASES_NOTE}": "; ".join(
-            map(guarantee_text.format_guarantee, summary.guarantees)
-        ),
-        "against": guarantee_text.format_adversaries(summary.primary),
-        "assuming": guarantee_text.format_assumptions(summary.primary) or "–",
+        f"spent, {FIXED_RELEASES_NOTE}": "; ".join(map(format_guarantee, summary.guarantees)),
+        "against": format_adversaries(summary.primary),
+        "assuming": format_assumptions(summary.primary) or "–",
         "noise": _format_noise(summary),
         "accuracy (R² of ridge) *": format_number(summary.accuracy, 4),
         "non-private accuracy *": format_number(summary.baseline_accuracy, 4),

@@ -64,13 +64,10 @@ def format_latex_table(
         r"    \midrule",
     ]
     for label in grid.labels:
-        cells = [
-            _format_cell(grid, label, head, metric, is_best=label in best[head])
-            for head in grid.heads
-        ]
+        cells = [_format_cell(grid, label, head, metric, best[head]) for head in grid.heads]
         lines.append(_format_line([escape_latex(label), *cells]))
     if baselines := grid.list_baselines(metric):
-        texts = ["--" if value is None else _format_number(value) for value in baselines]
+        texts = ["--" if value is None else f"${value:.3f}$" for value in baselines]
         lines += [r"    \midrule", _format_line(["without privacy", *texts])]
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
 
@@ -87,32 +84,25 @@ def _format_head(axis: str, value: str) -> str:
 
 def _find_best(grid: TableGrid, head: str, metric: str) -> set[str]:
     """Return the rows with a column's best mean; none if there is nothing to compare."""
-    means = {
-        label: cell[metric]
-        for label in grid.labels
-        if (cell := grid.cells.get((label, head))) and cell.get(metric) is not None
-    }
+    cells = {label: grid.cells.get((label, head), {}).get(metric) for label in grid.labels}
+    means = {label: mean for label, mean in cells.items() if mean is not None}
     if len(means) < 2:
         return set()
     top = min(means.values()) if "loss" in metric else max(means.values())
     return {label for label, mean in means.items() if mean == top}
 
 
-def _format_cell(grid: TableGrid, label: str, head: str, metric: str, *, is_best: bool) -> str:
+def _format_cell(grid: TableGrid, label: str, head: str, metric: str, best: set[str]) -> str:
     cell = grid.cells.get((label, head))
     if cell is None:
         return ""
     if cell.get(metric) is None:
         return "failed" if cell["failed"] else "--"
     mean, half = f"{cell[metric]:.3f}", cell.get(HALF_WIDTH.format(metric))
-    shown = rf"\mathbf{{{mean}}}" if is_best else mean
+    shown = rf"\mathbf{{{mean}}}" if label in best else mean
     spread = "" if half is None else rf" \pm {half:.3f}"
     mark = r"^{\dagger}" if grid.is_charged_more(cell) else ""
     return f"${shown}{spread}{mark}$"
-
-
-def _format_number(value: float) -> str:
-    return f"${value:.3f}$"
 
 
 def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: str) -> str:
@@ -124,8 +114,8 @@ def _format_caption(grid: TableGrid, rows: Sequence[Row], metric: str, version: 
     facts = [
         _format_range("N", _find_values(good, "records"), "training record"),
         _format_range("m", parties, "party"),
-        _format_epsilon([] if is_swept else _find_values(good, "epsilon")),
-        _format_delta(_find_values(good, "delta")),
+        _format_bound(r"\varepsilon", [] if is_swept else _find_values(good, "epsilon")),
+        _format_bound(r"\delta", _find_values(good, "delta")),
     ]
     beyond = grid.format_charged_more()
     sentences = [
@@ -152,19 +142,12 @@ def _format_range(symbol: str, values: Sequence[int], noun: str) -> str:
     return f"${symbol} = {values[0]}$ {format_noun(values[0], noun)}"
 
 
-def _format_epsilon(values: Sequence[float]) -> str:
-    """Return the ε that runs were charged, or the largest."""
+def _format_bound(symbol: str, values: Sequence[float]) -> str:
+    """Return the ε or δ that runs were charged, or the largest."""
     if not values:
         return ""
     relation = "=" if len(values) == 1 else r"\le"
-    return rf"$\varepsilon {relation} {format_rounded_up(values[-1], 3)}$"
-
-
-def _format_delta(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    relation = "=" if len(values) == 1 else r"\le"
-    return rf"$\delta {relation} {_format_power(values[-1])}$"
+    return rf"${symbol} {relation} {_format_power(values[-1])}$"
 
 
 def _format_power(value: float) -> str:

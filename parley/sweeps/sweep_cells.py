@@ -33,6 +33,7 @@ import hashlib
 import itertools
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,9 +167,8 @@ def build_sweep(
         raise JobError(f"{source}: Expected a table [sweep], got none.")
     for key in table:
         if key not in _KEYS:
-            raise JobError(
-                f"{source}: Unknown key sweep.{key}.{_format_hint(key, _KEYS, 'sweep.')}"
-            )
+            hint = _format_hint(key, _KEYS, "sweep.")
+            raise JobError(f"{source}: Unknown key sweep.{key}.{hint}")
     load_job(values=base)
     axes = _parse_axes(table, source, folder)
     names = tuple(name for axis in axes for name in axis[0].values)
@@ -210,15 +210,13 @@ class _Point:
 
 def _parse_axes(table: Mapping[str, Any], source: str, folder: Path) -> list[list[_Point]]:
     axes = []
-    methods = _require_mapping(table.get("methods", {}), f"{source}: sweep.methods")
-    if methods:
+    if methods := _require_mapping(table.get("methods", {}), f"{source}: sweep.methods"):
         points = []
         for name, given in methods.items():
-            overrides = _require_mapping(given, f"{source}: sweep.methods.{name}")
             where = f"{source}: sweep.methods.{name}"
+            overrides = _require_mapping(given, where)
             known = {check_key(key, where=where): value for key, value in overrides.items()}
-            located = {key: locate_key(key, value, folder) for key, value in known.items()}
-            points.append(_Point(values={METHOD: name}, overrides=located))
+            points.append(_Point(values={METHOD: name}, overrides=_locate_values(known, folder)))
         axes.append(points)
     for key, values in _require_mapping(table.get("grid", {}), f"{source}: sweep.grid").items():
         if isinstance(values, Mapping):
@@ -227,17 +225,18 @@ def _parse_axes(table: Mapping[str, Any], source: str, folder: Path) -> list[lis
                 f'"{key}.{next(iter(values), "KEY")}" = […], got a table.'
             )
         axes.append(_parse_zip({key: values}, f"{source}: sweep.grid", folder))
+    where = f"{source}: sweep.zip"
     axes += [
-        _parse_zip(_require_mapping(group, f"{source}: sweep.zip"), f"{source}: sweep.zip", folder)
-        for group in table.get("zip", [])
+        _parse_zip(_require_mapping(group, where), where, folder) for group in table.get("zip", [])
     ]
-    seen: set[str] = set()
-    for axis in axes:
-        for name in axis[0].values:
-            if name in seen:
-                raise JobError(f"{source}: Expected every key on one axis, got {name} on two.")
-            seen.add(name)
+    counts = Counter(name for axis in axes for name in axis[0].values)
+    for name in (name for name, count in counts.items() if count > 1):
+        raise JobError(f"{source}: Expected every key on one axis, got {name} on two.")
     return axes
+
+
+def _locate_values(values: Mapping[str, Any], folder: Path) -> Values:
+    return {key: locate_key(key, value, folder) for key, value in values.items()}
 
 
 def _parse_zip(group: Mapping[str, Any], source: str, folder: Path) -> list[_Point]:
@@ -250,13 +249,7 @@ def _parse_zip(group: Mapping[str, Any], source: str, folder: Path) -> list[_Poi
         got = ", ".join(f"{len(values)} of {key}" for key, values in group.items()) or "none"
         raise JobError(f"{source}: Expected as many values of each key, got {got}.")
     points = [dict(zip(group, each, strict=True)) for each in zip(*group.values(), strict=True)]
-    return [
-        _Point(
-            values=point,
-            overrides={key: locate_key(key, value, folder) for key, value in point.items()},
-        )
-        for point in points
-    ]
+    return [_Point(values=point, overrides=_locate_values(point, folder)) for point in points]
 
 
 def _parse_rule(rule: Any, names: tuple[str, ...], source: str) -> Values:
@@ -302,9 +295,7 @@ def _require_mapping(value: Any, source: str) -> Mapping[str, Any]:
 def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition: int) -> SweepCell:
     by_method = sorted(points, key=lambda point: METHOD in point.values)
     overrides = {key: value for point in by_method for key, value in point.overrides.items()}
-    nested: dict[str, dict[str, Any]] = {
-        section: dict(content) for section, content in base.items()
-    }
+    nested: dict[str, Values] = {section: dict(content) for section, content in base.items()}
     for key, value in overrides.items():
         section, name = key.split(".", 1)
         nested.setdefault(section, {})[name] = value
@@ -314,13 +305,9 @@ def _build_cell(base: Mapping[str, Any], points: tuple[_Point, ...], repetition:
     error, job = "", None
     try:
         job = load_job(values=nested)
+        text = render_job(job, comments=False, every_form=True, optional=_ADDED_KEYS)
     except JobError as refused:
-        error = str(refused)
-    text = (
-        render_job(job, comments=False, every_form=True, optional=_ADDED_KEYS)
-        if job
-        else encode_canonical_json([str(nested)])
-    )
+        error, text = str(refused), encode_canonical_json([str(nested)])
     digest = hashlib.sha256(encode_canonical_json([text, repetition]).encode("ascii")).hexdigest()
     if job is not None:
         run = job.run.model_copy(update={"seed": int(digest[:15], 16)})

@@ -93,12 +93,7 @@ PRINT = ChartLook(
     grey="#555555",
     halo="white",
     mark_size=28,
-    legend={
-        "columns": 1,
-        "labelLimit": 210,
-        "symbolSize": 40,
-        "symbolStrokeWidth": 0,
-    },
+    legend={"columns": 1, "labelLimit": 210, "symbolSize": 40, "symbolStrokeWidth": 0},
     config={
         "background": "white",
         "font": "Helvetica, Arial, sans-serif",
@@ -117,12 +112,7 @@ PRINT = ChartLook(
             "tickColor": "black",
         },
         "axisX": {"grid": False},
-        "legend": {
-            "labelFontSize": _FONT_PT,
-            "labelColor": "black",
-            "rowPadding": 1,
-            "offset": 6,
-        },
+        "legend": {"labelFontSize": _FONT_PT, "labelColor": "black", "rowPadding": 1, "offset": 6},
         "line": {"strokeWidth": 1.5},
         "point": {"opacity": 1},
         "title": {"fontSize": _FONT_PT, "fontWeight": "normal", "color": "black"},
@@ -177,14 +167,9 @@ def _scale_values(
     spread = share is None and min(values) > 0 and max(values) / min(values) >= _DECADES
     floor = min(values) / 2 if spread else -float("inf")
     drawn = [{**point, "low": max(point["low"], floor)} for point in data.points]
-    y_scale = (
-        {"domain": share, "clamp": True}
-        if share
-        else {"type": "log", "nice": False}
-        if spread
-        else {"zero": True}
-    )
-    return drawn, title, y_scale
+    if share:
+        return drawn, title, {"domain": share, "clamp": True}
+    return drawn, title, {"type": "log", "nice": False} if spread else {"zero": True}
 
 
 def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
@@ -219,35 +204,25 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
     def build_panel(name: str) -> Spec:
         here = [point for point in drawn if point["panel"] == name]
         at = {"x": x, "y": y, "color": color}
-        layers = [
-            build_layer(here, "rule", {"x": x, **spans, "color": color}),
-            *(
-                build_layer(
-                    [point for point in here if point["series"] == label],
-                    "line",
-                    at,
-                    **dashes[number % len(dashes)],
-                )
-                for number, label in enumerate(series)
-            ),
-            build_layer(here, "point", {**at, "shape": shape}, filled=True, size=look.mark_size),
-        ]
+        layers = [build_layer(here, "rule", {"x": x, **spans, "color": color})]
+        for number, label in enumerate(series):
+            line = [point for point in here if point["series"] == label]
+            layers.append(build_layer(line, "line", at, **dashes[number % len(dashes)]))
+        marked = {**at, "shape": shape}
+        layers.append(build_layer(here, "point", marked, filled=True, size=look.mark_size))
         width, height = look.panel_size if len(panels) > 1 else look.size
         level = {"y": build_quantitative("mean", scale=y_scale)}
-        for count, line in enumerate(line for line in data.lines if line["panel"] == name):
+        for count, known in enumerate(known for known in data.lines if known["panel"] == name):
             # Two that are close to each other have their names at either end.
             end = {"align": "right", "dx": -4} if count % 2 else {"align": "left", "dx": 4}
-            text = {
-                **level,
-                "x": {"value": "width" if count % 2 else 0},
-                "text": build_nominal("series"),
-            }
+            place = {"value": "width" if count % 2 else 0}
+            text = {**level, "x": place, "text": build_nominal("series")}
             halo = {"stroke": look.halo, "strokeWidth": 4, "strokeJoin": "round"}
             # Below the line, so that only the grid is covered.
             layers += [
-                *([build_layer([line], "text", text, dy=-5, **halo, **end)] if look.halo else []),
-                build_layer([line], "rule", level, strokeDash=(6, 4), color=look.grey),
-                build_layer([line], "text", text, dy=-5, color=look.grey, **end),
+                *([build_layer([known], "text", text, dy=-5, **halo, **end)] if look.halo else []),
+                build_layer([known], "rule", level, strokeDash=(6, 4), color=look.grey),
+                build_layer([known], "text", text, dy=-5, color=look.grey, **end),
             ]
         return {"layer": layers, "width": width, "height": height, "title": name}
 

@@ -86,29 +86,20 @@ def draw_figures(
     if axis is None:
         return []
     make_folder(folder)
-    figures = []
+    figures, x_title = [], "ε charged" if axis == _PREFERRED else axis
     for name, metric in _METRICS.items():
         points = _build_points(cells, axis, name)
         if len({point["x"] for point in points}) < 2:
             continue
         lines = _build_reference_lines(cells, axis, name, non_private)
-        data = ChartData(
-            points=points,
-            lines=lines,
-            x_title="ε charged" if axis == _PREFERRED else axis,
-            ends=metric.ends,
-        )
+        data = ChartData(points=points, lines=lines, x_title=x_title, ends=metric.ends)
         screen = _format_spec(build_chart(data, SCREEN, y_title=metric.title))
         write_file(folder / f"{name}.vl.json", screen)
         _write_print(folder, name, _format_spec(build_chart(data, PRINT, y_title=metric.short)))
-        figures.append(
-            SweepFigure(
-                name=name,
-                title=f"{metric.title} by {axis}",
-                svg=str(vl_convert.vegalite_to_svg(screen, allowed_base_urls=[])),
-                failed=sum(cell["failed"] for cell in cells),
-            )
-        )
+        svg = str(vl_convert.vegalite_to_svg(screen, allowed_base_urls=[]))
+        failed = sum(cell["failed"] for cell in cells)
+        title = f"{metric.title} by {axis}"
+        figures.append(SweepFigure(name=name, title=title, svg=svg, failed=failed))
     return figures
 
 
@@ -154,16 +145,11 @@ def _build_points(cells: Sequence[Row], axis: str, name: str) -> list[dict[str, 
         if axis == _PREFERRED and cell["epsilon"] is not None:
             at = max(at, cell["epsilon"])
         half = cell[HALF_WIDTH.format(name)] or 0.0
-        points.append(
-            {
-                "x": at,
-                "mean": mean,
-                "low": mean - half,
-                "high": mean + half,
-                "series": format_cell_label(cell, lines) or "this job",
-                "panel": format_cell_label(cell, panels),
-            }
-        )
+        named = {
+            "series": format_cell_label(cell, lines) or "this job",
+            "panel": format_cell_label(cell, panels),
+        }
+        points.append({"x": at, "mean": mean, "low": mean - half, "high": mean + half, **named})
     return points
 
 

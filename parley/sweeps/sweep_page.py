@@ -50,6 +50,7 @@ def build_sweep_document(
     errors = [str(row["error"]) for row in rows if row["status"] == "failed"]
     shown = list(dict.fromkeys(errors))[:_MAX_ERRORS]
     failed = f"{len(errors)} failed. " if errors else ""
+    drawn = Figures([_build_figure(each) for each in figures], "whole")
     return Document(
         overline="Parley sweep",
         headline=f"Sweep: {title}",
@@ -58,9 +59,9 @@ def build_sweep_document(
             f"be a release, with its price. {len(rows)} runs. {failed}{format_total_cost(rows)}"
         ),
         sections=[
-            build_section("Figures", Figures([_build_figure(each) for each in figures], "whole"))
-            if figures
-            else build_section("Figures", Text("No axis of numbers: see the table.")),
+            build_section(
+                "Figures", drawn if figures else Text("No axis of numbers: see the table.")
+            ),
             build_section("Cells", *_build_cells(rows, axes)),
             *([build_section("What failed", Items(shown))] if shown else []),
         ],
@@ -69,13 +70,8 @@ def build_sweep_document(
 
 def _build_figure(figure: SweepFigure) -> Figure:
     lacks = f" {figure.failed} failed runs are not in it." if figure.failed else ""
-    return Figure(
-        title=figure.title,
-        finding=f"Means over repetitions with 95 % intervals; dashed: not private.{lacks}",
-        plot=figure.svg,
-        data=None,
-        simulated=True,
-    )
+    finding = f"Means over repetitions with 95 % intervals; dashed: not private.{lacks}"
+    return Figure(title=figure.title, finding=finding, plot=figure.svg, data=None, simulated=True)
 
 
 def _build_cells(rows: Sequence[Row], axes: Sequence[str]) -> list[Part]:

@@ -74,17 +74,15 @@ def _summarise_cell(rows: Sequence[Row], axes: Sequence[str]) -> Row:
     counts = {}
     for name in FIGURES:
         values = np.array([row[name] for row in good if row.get(name) is not None], dtype=float)
-        count = len(values)
+        counts[name] = count = len(values)
         cell[name] = float(values.mean()) if count else None
-        spread = float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else None
-        cell[HALF_WIDTH.format(name)] = (
-            None if spread is None else float(t.ppf(0.975, count - 1)) * spread
-        )
-        counts[name] = count
+        cell[HALF_WIDTH.format(name)] = None
+        if count > 1:
+            spread = float(values.std(ddof=1)) / math.sqrt(count)
+            cell[HALF_WIDTH.format(name)] = float(t.ppf(0.975, count - 1)) * spread
     status = found.pop() if len(found) == 1 else "mixed" if found else "failed"
-    runs = max(counts.values())
     return cell | {
-        "runs": runs,
+        "runs": max(counts.values()),
         "counts": counts,
         "failed": len(rows) - len(good),
         "status": status,
@@ -133,9 +131,8 @@ def compute_total_charge(rows: Sequence[Row]) -> tuple[float, float, str]:
         spent = Composition.from_json(row["spent"])
         for event, count in spent.counts.items():
             together = together.add(event, count)
-        together = replace(
-            together, sampler_distance=together.sampler_distance + spent.sampler_distance
-        )
+        distance = together.sampler_distance + spent.sampler_distance
+        together = replace(together, sampler_distance=distance)
     conversion, epsilon = together.compute_lowest_epsilon(min(delta, 1.0 - 1e-9))
     return (epsilon, delta, conversion) if epsilon < basic else (basic, delta, "basic composition")
 
@@ -145,10 +142,8 @@ def write_results(rows: Sequence[Row], axes: Sequence[str], folder: Path) -> Non
     runs = [_build_run(row, axes, folder) for row in rows]
     means = [mean for cell in summarise_rows(rows, axes) for mean in _list_means(cell)]
     measured = {mean["metric"] for mean in means if mean["runs"]}
-    for name, table in (
-        ("results.csv", runs),
-        ("summary.csv", [mean for mean in means if mean["metric"] in measured] or means),
-    ):
+    shown = [mean for mean in means if mean["metric"] in measured] or means
+    for name, table in (("results.csv", runs), ("summary.csv", shown)):
         escape_formulas(_build_frame(table)).write_csv(folder / name)
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -113,8 +114,7 @@ def run_cells(
 
     tell(None)
     left = [cell for name, cell in cells.items() if name not in rows]
-    aggregated = "aggregated" in sweep.non_private
-    tasks = _prepare_tasks(left, folder, rows, places, aggregated=aggregated)
+    tasks = _prepare_tasks(left, folder, rows, places, aggregated="aggregated" in sweep.non_private)
     for name, row in _run_tasks(tasks, workers, in_script=any(map(_is_in_script, left))):
         rows[name] = row
         tell(row)
@@ -177,12 +177,12 @@ def _prepare_tasks(
 
 def _prepare(job: Job, data_folder: Path, folder: Path) -> str:
     """Return why a job's data cannot be prepared, or an empty text."""
+
+    def is_unchanged() -> bool:
+        return _get_data_folder(job, folder) == data_folder
+
     try:
-        cache_rows_at(
-            data_folder,
-            lambda: prepare_data(job),
-            lambda: _get_data_folder(job, folder) == data_folder,
-        )
+        cache_rows_at(data_folder, partial(prepare_data, job), is_unchanged)
     except (JobError, DataError, SchemaError, PartitionError) as error:
         return str(error)
     return ""
@@ -377,13 +377,8 @@ def run_sweep_cells(
     cores = len(os.sched_getaffinity(0))
     rows = run_cells(sweep, folder, workers=workers or cores, observe=observe)
     write_results(rows, sweep.axes, folder)
-    table = format_latex_table(
-        build_grid(rows, sweep.axes),
-        rows,
-        choose_metric(rows, metric),
-        title=title,
-        version=__version__,
-    )
+    grid, shown = build_grid(rows, sweep.axes), choose_metric(rows, metric)
+    table = format_latex_table(grid, rows, shown, title=title, version=__version__)
     write_file(folder / "results.tex", table)
     figures = draw_figures(
         summarise_rows(rows, sweep.axes), folder / "figures", non_private=sweep.non_private

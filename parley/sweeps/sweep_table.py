@@ -136,11 +136,8 @@ def format_table(
     fits = (WIDTH - _LABEL_WIDTH) // _CELL_WIDTH
     heads = grid.heads[:fits]
     ended = sum(row["status"] != "failed" for row in rows)
-    lines = [
-        _format_line(
-            f"{ended} of {len(rows)} runs", [_format_head(grid.across, head) for head in heads]
-        )
-    ]
+    shown = [_format_head(grid.across, head) for head in heads]
+    lines = [_format_line(f"{ended} of {len(rows)} runs", shown)]
     room = max_lines - 2
     kept = grid.labels if len(grid.labels) <= room else grid.labels[: room - 1]
     for label in kept:

@@ -57,16 +57,14 @@ class DeploymentStatus:
         """Return at most 15 lines: who is connected, what runs and waits, what ended last."""
         active = [run for run in self.runs if run.state in _ACTIVE or run.party_states]
         queued = ["; ".join((run.name, *run.notes)) for run in self.runs if run.state == _QUEUED]
-        ended = [run for run in self.runs if run not in active and run.state != _QUEUED]
+        over = [run for run in self.runs if run not in active and run.state != _QUEUED]
+        ended = ["; ".join((f"{run.name}: {run.state}", *run.notes)) for run in over]
         rows = [
             Row("Parties", self._format_parties()),
             *(Row("Running", self._format_run(run), rank=1) for run in active),
             *([] if active else [Row("Running", "none")]),
             Row("Queued", ", ".join(queued) or "none", rank=2),
-            *(
-                Row("Ended", "; ".join((f"{run.name}: {run.state}", *run.notes)), rank=3)
-                for run in ended[-_ENDED_SHOWN:]
-            ),
+            *(Row("Ended", text, rank=3) for text in ended[-_ENDED_SHOWN:]),
         ]
         return format_rows(rows)
 
@@ -103,18 +101,13 @@ class DeploymentStatus:
         parties = build_plain_table("party", "connection", "in the run", "reason")
         for name, online in self.parties.items():
             own = doing.get(name, {})
-            parties.add_row(
-                Text(name),
-                Text(self._format_connection(name), style="green" if online else "red"),
-                Text(own.get("state", "")),
-                Text(own.get("reason", "")),
-            )
+            state = Text(self._format_connection(name), style="green" if online else "red")
+            doing_now = Text(own.get("state", "")), Text(own.get("reason", ""))
+            parties.add_row(Text(name), state, *doing_now)
         runs = build_plain_table("run", "state", "round", "stage")
         for run in self.runs[-_RUNS_SHOWN:]:
-            number = str(run.party_states.get("round", ""))
-            runs.add_row(
-                Text(run.name), Text(run.state), number, Text(run.party_states.get("stage", ""))
-            )
+            number, stage = (str(run.party_states.get(key, "")) for key in ("round", "stage"))
+            runs.add_row(Text(run.name), Text(run.state), number, Text(stage))
         return Group(Text(f"Deployment at {self.address}"), parties, runs)
 
 

@@ -30,9 +30,9 @@ cut: a narrower terminal wraps the lines.
 """
 
 
-def print_document(document: Document, screen: Screen | None = None) -> None:
+def print_document(document: Document) -> None:
     """Print a document: headline, warnings, figures, then its sections."""
-    screen = screen or Screen()
+    screen = Screen()
     if any(_has_wide_table(section) for section in document.sections):
         screen.width = max(screen.width, _NARROWEST)
     if document.headline:
@@ -97,9 +97,8 @@ def _print_nothing(screen: Screen, part: Any) -> None:
 
 
 def _print_text(screen: Screen, part: Text | Heading) -> None:
-    screen.print(
-        to_one_line(part.text), style="dim" if getattr(part, "style", "") == "fine" else ""
-    )
+    style = "dim" if getattr(part, "style", "") == "fine" else ""
+    screen.print(to_one_line(part.text), style=style)
 
 
 def _print_items(screen: Screen, part: Items) -> None:

@@ -27,8 +27,13 @@ from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_reader import read_summary
 from parley.server.records.stored_job import load_run_job, locate_ledger
-from parley.server.statements import guarantee_text
 from parley.server.statements.data_account_text import format_block
+from parley.server.statements.guarantee_text import (
+    FIXED_RELEASES_NOTE,
+    format_account,
+    format_allowed,
+    format_scope,
+)
 from parley.server.statements.number_format import format_epsilon
 from parley.terminal.rich_output import Screen, build_plain_table
 
@@ -101,32 +106,26 @@ def print_ledger(content: LedgerContent) -> None:
             Text(to_one_line(budget.name), style="bold"),
             f": {spent.releases} {format_noun(spent.releases, 'release')}, "
             f"spent ε = {format_epsilon(totals.epsilon)} of "
-            f"{guarantee_text.format_allowed(budget.epsilon, budget.delta)}, "
-            f"{guarantee_text.format_scope(budget)}; "
+            f"{format_allowed(budget.epsilon, budget.delta)}, "
+            f"{format_scope(budget)}; "
             f"left ε = {format_rounded_down(totals.remaining)}",
             sep="",
         )
         console.print(f"  The budget holds {budget.certificate.description}.")
         for name, (used, left) in totals.compute_by_block().items():
-            console.print(
-                to_one_line(
-                    f"  {format_block(name)}: {used.releases} releases, spent ε = "
-                    f"{format_epsilon(budget.compute_epsilon(used))}, left ε = "
-                    f"{format_rounded_down(left)}"
-                )
+            cost = format_epsilon(budget.compute_epsilon(used))
+            said = (
+                f"{used.releases} releases, spent ε = {cost}, left ε = {format_rounded_down(left)}"
             )
+            console.print(to_one_line(f"  {format_block(name)}: {said}"))
         for run, releases in totals.held_counts.items():
-            console.print(
-                to_one_line(
-                    f"  {run} holds {releases} releases to come; they are not left to others"
-                )
-            )
+            said = f"{run} holds {releases} releases to come; they are not left to others"
+            console.print(to_one_line(f"  {said}"))
         for raised in content.raises:
             if (raised["dataset"], raised["unit"]) == (budget.name, str(budget.unit)):
-                to = guarantee_text.format_allowed(raised["epsilon"], raised["delta"])
-                console.print(
-                    to_one_line(f"  raised to {to} at {raised['at']}: {raised['reason']}")
-                )
+                to = format_allowed(raised["epsilon"], raised["delta"])
+                said = f"raised to {to} at {raised['at']}: {raised['reason']}"
+                console.print(to_one_line(f"  {said}"))
     if len(content.entries) > _LAST_ENTRIES:
         console.print(
             f"The last {_LAST_ENTRIES} of {len(content.entries)} entries; --json shows all of them."
@@ -136,7 +135,7 @@ def print_ledger(content: LedgerContent) -> None:
         console.print(to_one_line(run), soft_wrap=True)
         console.print(_build_release_table(entries))
     if content.datasets:
-        console.print(f"Spent: {guarantee_text.FIXED_RELEASES_NOTE}.")
+        console.print(f"Spent: {FIXED_RELEASES_NOTE}.")
     _print_accounts(console, content.entries[-_LAST_ENTRIES:])
 
 
@@ -163,10 +162,7 @@ def _print_accounts(console: Screen, entries: Sequence[RecordedEntry]) -> None:
     for entry in (recorded.entry for recorded in entries):
         rows = entry.facts.get("accounts", ())
         accounts = [AdversaryAccount.model_validate(row) for row in rows]
-        lines = [
-            f"  against {each.adversary.words}: {guarantee_text.format_account(each)}"
-            for each in accounts
-        ]
+        lines = [f"  against {each.adversary.words}: {format_account(each)}" for each in accounts]
         if lines:
             honest = int(entry.facts["honest_shares"])
             others = int(entry.facts["summed_shares"]) - honest

@@ -6,6 +6,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -85,22 +86,15 @@ class RunDisplay:
         self._spent = ""
         self._began = time.monotonic()
         self._plain = ""
+        text = partial(TextColumn, markup=False)
+        cut = partial(Column, no_wrap=True, overflow="ellipsis")
         self._progress = _MarkedProgress(
-            TextColumn(
-                "{task.description}",
-                style="bold",
-                markup=False,
-                table_column=Column(min_width=9, no_wrap=True, overflow="ellipsis"),
-            ),
+            text("{task.description}", style="bold", table_column=cut(min_width=9)),
             BarColumn(bar_width=12),
             _RoundsColumn(table_column=Column(no_wrap=True)),
             TimeElapsedColumn(table_column=Column(min_width=7, no_wrap=True)),
             # On a narrow terminal these are what is cut.
-            TextColumn(
-                "{task.fields[figures]}",
-                markup=False,
-                table_column=Column(no_wrap=True, overflow="ellipsis"),
-            ),
+            text("{task.fields[figures]}", table_column=cut()),
             console=self._console,
             transient=True,
         )
@@ -122,9 +116,8 @@ class RunDisplay:
 
     def _report_time(self, event: str) -> None:
         if self._name:
-            self._console.print(
-                f"{time.strftime('%H:%M:%S')} {self._name}: {event}", soft_wrap=True
-            )
+            line = f"{time.strftime('%H:%M:%S')} {self._name}: {event}"
+            self._console.print(line, soft_wrap=True)
 
     def __exit__(self, _: object, error: BaseException | None, *__: object) -> None:
         if self._beats is not None:
@@ -138,8 +131,7 @@ class RunDisplay:
             return
         if self._farewell is not None:
             # Whole lines: a command that is broken over two cannot be copied.
-            said = self._farewell(error)
-            self._console.print(said, style="yellow", soft_wrap=True)
+            self._console.print(self._farewell(error), style="yellow", soft_wrap=True)
         elif self._folder:
             self._console.print(
                 f"Stopped after the last committed round. Continue with:\n"
@@ -246,9 +238,8 @@ class RunDisplay:
         figures = line.simulation_only
         if figures:
             accuracy = figures.get("accuracy")
-            self._accuracy = (
-                "" if accuracy is None else f"accuracy {accuracy:.3f} (simulation only)"
-            )
+            known = "" if accuracy is None else f"accuracy {accuracy:.3f} (simulation only)"
+            self._accuracy = known
             loss = "diverged" if figures["loss"] is None else f"{figures['loss']:.4f}"
             self._loss = f"loss {loss} (simulation only)"
         clipped = "" if line.clipped_fraction is None else f"clipped {line.clipped_fraction:.2f}"
@@ -309,11 +300,8 @@ def format_waiting(parties: Sequence[Mapping[str, str]]) -> str:
     for state, words_before in _WAITING_WORDS.items():
         names = [party["name"] for party in parties if party["state"] == state]
         if names:
-            more = (
-                f" and {len(names) - _MAX_PARTIES_SHOWN} more"
-                if len(names) > _MAX_PARTIES_SHOWN
-                else ""
-            )
+            left = len(names) - _MAX_PARTIES_SHOWN
+            more = f" and {left} more" if left > 0 else ""
             found.append(f"{words_before}{', '.join(names[:_MAX_PARTIES_SHOWN])}{more}")
     return "; ".join(found)
 

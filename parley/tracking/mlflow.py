@@ -49,5 +49,4 @@ class MlflowTracker:
         self._client.set_tag(self._run, "parley.status", status)
         for path in artefacts:
             self._client.log_artifact(self._run, str(path))
-        ended = "FINISHED" if status == "complete" else "FAILED"
-        self._client.set_terminated(self._run, ended)
+        self._client.set_terminated(self._run, "FINISHED" if status == "complete" else "FAILED")

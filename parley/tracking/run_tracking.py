@@ -63,19 +63,14 @@ def open_trackers(specs: Sequence[TrackingObserver | str]) -> list[TrackingObser
                 f"mlflow:http://127.0.0.1:5000 or tensorboard:logs, got {place!r}."
             )
         try:
-            made.append(
-                TrackingObserver(
-                    place=f"{name}:{_hide_secrets(where)}", tracker=TRACKERS[name](where)
-                )
-            )
+            shown = f"{name}:{_hide_secrets(where)}"
+            made.append(TrackingObserver(place=shown, tracker=TRACKERS[name](where)))
         except ImportError as error:
             raise JobError(
                 f"Cannot load the extra of --track {name} ({error}). Install it: python -m pip "
                 f"install 'parley[{name}]'."
             ) from error
-        except (
-            Exception
-        ) as error:  # a tracker is an external program, which may reject a place in any way
+        except Exception as error:  # an external program may reject a place in any way
             said = next(iter(str(error).splitlines()), "")[:200]
             raise JobError(
                 f"Expected a valid place for --track {name}, such as mlflow:http://127.0.0.1:5000 "
@@ -99,18 +94,16 @@ class TrackingObserver:
 
     def round_done(self, line: RoundLine) -> None:
         """Report the round's metrics."""
-        self._try(
-            lambda: self._tracker.log_metrics(dict(_list_round_metrics(line)), step=line.round)
-        )
+        metrics = dict(_list_round_metrics(line))
+        self._try(lambda: self._tracker.log_metrics(metrics, step=line.round))
 
     def report_end(self, result: RunResult) -> None:
         """Report the summary's metrics, and pass on the existing artefacts."""
         there = [path for name in ARTEFACTS if (path := result.folder / name).is_file()]
 
         def tell() -> None:
-            self._tracker.log_metrics(
-                dict(_list_run_metrics(result)), step=result.summary.rounds_done
-            )
+            metrics = dict(_list_run_metrics(result))
+            self._tracker.log_metrics(metrics, step=result.summary.rounds_done)
             self._tracker.end(result.summary.status, there)
 
         self._try(tell)
@@ -120,9 +113,7 @@ class TrackingObserver:
             return
         try:
             tell()
-        except (
-            Exception
-        ) as error:  # a tracker is an external program; no error of it may end the run
+        except Exception as error:  # no error of an external program may end the run
             self._open = False
             said = next(iter(str(error).splitlines()), "")[:200]
             self._say(

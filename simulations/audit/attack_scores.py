@@ -117,11 +117,8 @@ def _score_sampled(y: NDArray[np.float64], hypotheses: Hypotheses, rate: float) 
     along = np.vecdot(y - hypotheses.base, direction) / hypotheses.scale
 
     def likelihood(world: NDArray[np.float64]) -> Scores:
-        shift = (
-            np.vecdot(world - hypotheses.base, direction)
-            * hypotheses.sampling_rate
-            / hypotheses.scale
-        )
+        moved = np.vecdot(world - hypotheses.base, direction) * hypotheses.sampling_rate
+        shift = moved / hypotheses.scale
         taken = np.log(rate) + along * shift - shift**2 / 2
         return np.asarray(np.logaddexp(np.log1p(-rate), taken))
 
@@ -142,12 +139,10 @@ class NoiseScoring:
 
 
 _GAUSSIAN = NoiseScoring(_score_gaussian, 2, "gaussian")
+_LAPLACE = NoiseScoring(_score_laplace, 1, "laplace-l1")
 _SCORINGS = {
     "l2-laplace": NoiseScoring(_score_l2_laplace, 2, "l2-laplace"),
-    **dict.fromkeys(
-        ("laplace", "laplace-l1", "laplace-as-printed"),
-        NoiseScoring(_score_laplace, 1, "laplace-l1"),
-    ),
+    **dict.fromkeys(("laplace", "laplace-l1", "laplace-as-printed"), _LAPLACE),
 }
 
 

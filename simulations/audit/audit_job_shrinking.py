@@ -234,12 +234,9 @@ def shrink_job(
     changes["algorithm"] = {key: own for key, own in learner.algorithm.items() if key in asked}
     if not learner.cheap:
         changes["run"]["device"] = "cpu"
-        changes["dp-sgd"] = {
-            "momentum": 0.0,
-            "optimiser": "sgd",
-            "learning-rate": _compute_network_rate(job, unit),
-            **_keep_sampling(job),
-        }
+        rate = _compute_network_rate(job, unit)
+        changes["dp-sgd"] = {"momentum": 0.0, "optimiser": "sgd", "learning-rate": rate}
+        changes["dp-sgd"] |= _keep_sampling(job)
     plain = job.to_values()
     words = []
     for section, keys in changes.items():

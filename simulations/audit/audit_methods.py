@@ -143,11 +143,10 @@ def _find_factor_bound(inputs: MethodInput) -> Finding:
     own = shape_p(noise.law, kept / typical, 1.0)
     reach = min(inputs.reach or 0.0, 1.0)
     # Canaries that another clip hides show nothing about the sensitivity.
-    epsilon = (
-        _compute_scaled_spending(audited, high / reach).compute_lowest_epsilon(audited.delta)[1]
-        if reach > _NONE
-        else 0.0
-    )
+    epsilon = 0.0
+    if reach > _NONE:
+        spent = _compute_scaled_spending(audited, high / reach)
+        epsilon = spent.compute_lowest_epsilon(audited.delta)[1]
     note = f"shape p = {shape_p(noise.law, kept, 1.0):.2g}"
     if own < _SHAPE_ALPHA:
         note += "; the residuals do not have the distribution's shape"

@@ -94,9 +94,8 @@ def confirm_refutations(
     """Return findings by method, with those that refute repeated at α = `CONFIRMED`."""
     doubtful = [name for name, each in findings.items() if each.refuted]
     sure = repeat(doubtful) if doubtful else {}
-    return findings | {
-        name: replace(findings[name], confirmed=sure[name].refuted) for name in doubtful
-    }
+    checked = {each: replace(findings[each], confirmed=sure[each].refuted) for each in doubtful}
+    return findings | checked
 
 
 @dataclass(frozen=True, kw_only=True)

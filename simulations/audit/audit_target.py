@@ -90,12 +90,8 @@ class AuditTarget:
         guarantee, charged = plan.get_guarantee(unit), plan.get_charging_guarantee(unit)
         if guarantee is None:
             raise AuditError(f"Expected a guarantee for a {unit}, got none.")
-        of_unit: dict[str, Any] = {
-            "guarantee": guarantee,
-            "charged": charged,
-            "against": charged.against,
-        }
-        return cls(plan=plan, **of_unit | own)
+        known: dict[str, Any] = {"guarantee": guarantee, "against": charged.against}
+        return cls(plan=plan, charged=charged, **known | own)
 
     @property
     def response(self) -> ResponseTraits:
@@ -213,15 +209,13 @@ def build_target(
     learner = MOMENTS if stage == COMPONENTS else LEARNERS[job.model.learns]
     own = get_response_traits(job.algorithm.kind)
     alone = stage == ROUNDS and own.noisy and job.privacy.unit == "record"
-    usual = 5 if job.privacy.point.in_contributions else 2
+    usual, least = 5 if job.privacy.point.in_contributions else 2, compute_min_parties(job)
+    count = least if alone else min(parties or max(usual, least), job.parties.count)
+    needed = own.features or compute_min_features(job) if stage == ROUNDS else 0
     shape = FederationShape(
-        parties=compute_min_parties(job)
-        if alone
-        else min(parties or max(usual, compute_min_parties(job)), job.parties.count),
+        parties=count,
         records=records or compute_min_records(job),
-        features=features
-        or (own.features or compute_min_features(job) if stage == ROUNDS else 0)
-        or learner.features,
+        features=features or needed or learner.features,
     )
     changed, plain = shrink_job(job, wanted, shape, seed)
     federation = Federation(
@@ -274,11 +268,9 @@ def _check_request(job: Job, unit: Unit, stage: str) -> None:
     units = [each.unit for each in job.budgets]
     if unit not in units:
         raise AuditError(f"Expected a unit of {', '.join(units)}, got {unit}.")
-    if stage not in list_stages(job):
-        raise AuditError(
-            f"Expected a release of {', '.join(name or 'rounds' for name in list_stages(job))}, "
-            f"got {stage!r}."
-        )
+    if stage not in (stages := list_stages(job)):
+        known = ", ".join(name or "rounds" for name in stages)
+        raise AuditError(f"Expected a release of {known}, got {stage!r}.")
 
 
 def build_unchanged_target(
@@ -302,11 +294,8 @@ def build_unchanged_target(
         raise AuditError(
             "Expected privacy.unit = 'record' or 'both' for an attack on a record, got 'party'."
         )
-    records = PartyBlock(
-        features=np.asarray(world.block.features),
-        labels=np.asarray(world.block.labels),
-        offsets=world.block.offsets,
-    )
+    features, labels = np.asarray(world.block.features), np.asarray(world.block.labels)
+    records = PartyBlock(features=features, labels=labels, offsets=world.block.offsets)
     federation = Federation.from_sizes(records.sizes // 2) if by_halves else world.federation
     values = job.to_values()
     values["run"]["seed"] = "none" if seed is None else seed
@@ -314,13 +303,12 @@ def build_unchanged_target(
     plain = Job.model_validate(values)
     algorithm = build_algorithm(plain, world.model, federation)
     plan = plan_release(plain, algorithm=algorithm, federation=federation, run_id="audit")
-    features = records.features.shape[1]
     return AuditTarget.from_plan(
         plan,
         Unit.RECORD,
         job=plain,
         shape=FederationShape(
-            parties=federation.parties, records=federation.min_records, features=features
+            parties=federation.parties, records=federation.min_records, features=features.shape[1]
         ),
         algorithm=algorithm,
         against=Adversary.READERS,

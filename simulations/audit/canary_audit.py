@@ -88,8 +88,7 @@ def insert_canaries(
     coins = rng.random(count) < 0.5
     in_out = job.privacy.neighbouring == "add-or-remove-one"
     kept = np.flatnonzero(coins) if in_out else np.arange(count)
-    signs = np.where(coins, 1.0, -1.0)
-    labels = LEARNERS[job.model.learns].to_labels(experiment.model, signs)
+    labels = LEARNERS[job.model.learns].to_labels(experiment.model, np.where(coins, 1.0, -1.0))
     labels = labels.astype(block.labels.dtype)
     parts = []
     for party in range(block.parties):

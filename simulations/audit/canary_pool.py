@@ -85,9 +85,7 @@ def _list_combinations(choices: list[Any]) -> list[tuple[Any, ...]]:
     if count <= MAX_COMBINATIONS:
         return list(product(*choices))
     rng = np.random.default_rng(0)
-    return [
-        tuple(each[rng.integers(len(each))] for each in choices) for _ in range(MAX_COMBINATIONS)
-    ]
+    return [tuple(own[rng.integers(len(own))] for own in choices) for _ in range(MAX_COMBINATIONS)]
 
 
 def _build_one_row_parties(rows: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> PartyBlock:

@@ -94,18 +94,16 @@ class Effort:
 
 def audit(job: Job, effort: Effort, **shape: Any) -> list[AuditReport]:
     """Audit every guarantee of a job, each on its own, in trials of a shape (`build_target`)."""
-    return [
-        audit_guarantee(each, effort) for each in list_job_targets(job, seed=effort.seed, **shape)
-    ]
+    targets = list_job_targets(job, seed=effort.seed, **shape)
+    return [audit_guarantee(each, effort) for each in targets]
 
 
 def list_job_targets(job: Job, *, seed: int | None, **shape: Any) -> Iterator[AuditTarget]:
     """Yield all claims of a job: for every unit, each of its releases, against each adversary."""
     for budget in job.budgets:
         for stage in list_stages(job):
-            yield from list_views(
-                build_target(job, Unit(budget.unit), stage=stage, seed=seed, **shape)
-            )
+            target = build_target(job, Unit(budget.unit), stage=stage, seed=seed, **shape)
+            yield from list_views(target)
 
 
 def list_views(target: AuditTarget) -> Iterator[AuditTarget]:
@@ -226,10 +224,8 @@ def _run_attack(
     """Return what every method found for one attack, and the empirical error rates."""
     began, held = time.perf_counter(), get_current_mib()
     look, reached = _prepare_attack(target, name)
-    source = WorldRandomness(
-        seed=effort.seed,
-        names=("audit", target.algorithm.kind, str(target.unit), str(target.against), name),
-    )
+    names = ("audit", target.algorithm.kind, str(target.unit), str(target.against), name)
+    source = WorldRandomness(seed=effort.seed, names=names)
     trials = effort.trials or _MIN_TRIALS
     alpha = (1 - effort.confidence) / comparisons
 

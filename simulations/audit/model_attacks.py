@@ -96,11 +96,8 @@ def _run_membership_attack(target: AuditTarget, count: int, source: WorldRandomn
         there = coins[number]
         counted = np.concatenate([[0], np.cumsum(there.sum(1))])
         rows = records[there]
-        return PartyBlock(
-            features=block.features[rows],
-            labels=block.labels[rows],
-            offsets=counted[bounds].astype(np.int64),
-        )
+        offsets = counted[bounds].astype(np.int64)
+        return PartyBlock(features=block.features[rows], labels=block.labels[rows], offsets=offsets)
 
     thetas = train_models(target, world, 2 * count, source.with_names("worlds"))
     model, flat = target.algorithm.model, records.ravel()
@@ -121,10 +118,8 @@ def _compute_likelihoods(
     means = (own * there).sum(0) / counts[0], (own * ~there).sum(0) / counts[1]
     spread = np.where(there, own - means[0], own - means[1])
     variance = max(float(np.square(spread).mean()), 1e-300)
-    return np.asarray(
-        (np.square(scores[shadows:] - means[1]) - np.square(scores[shadows:] - means[0]))
-        / (2 * variance)
-    )
+    near, far = (np.square(scores[shadows:] - mean) for mean in means)
+    return np.asarray((far - near) / (2 * variance))
 
 
 def _require_records(target: AuditTarget) -> PartyBlock:

@@ -108,14 +108,14 @@ def _build_party(target: AuditTarget) -> NeighbouringWorlds:
     ours[: shape.records, 0] = 1.0
     ours[shape.records :, 2] = 1.0
     labels = np.zeros(len(ours), dtype=np.int64)
-    inside = _build_block(target, ours, labels)
+    inside = _to_block(target, ours, labels)
     turned = labels.copy()
     turned[: shape.records] = 1
     others = ours.copy()
     if target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         others[: shape.records] = np.nan
     start = _with_theta(target, np.zeros(target.plan.parameters))
-    return _build_always_shown(target, inside, _build_block(target, others, turned), start)
+    return _build_always_shown(target, inside, _to_block(target, others, turned), start)
 
 
 def _build_corners(target: AuditTarget) -> NeighbouringWorlds:
@@ -236,17 +236,14 @@ def _build_record(target: AuditTarget, *, crowd: bool = False) -> NeighbouringWo
     def world(row: NDArray[np.float64], label: Any) -> PartyBlock:
         own_rows, own_labels = rows.copy(), labels.copy()
         own_rows[0], own_labels[0] = row, label
-        return _build_block(target, own_rows, own_labels)
+        return _to_block(target, own_rows, own_labels)
 
     inside = world(one, first)
     if target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE:
         if shape.records < 2:
             raise AuditError("Expected at least 2 records of a party, because one is removed.")
-        outside = PartyBlock(
-            features=rows[1:],
-            labels=labels[1:],
-            offsets=np.concatenate([[0], inside.offsets[1:] - 1]),
-        )
+        offsets = np.concatenate([[0], inside.offsets[1:] - 1])
+        outside = PartyBlock(features=rows[1:], labels=labels[1:], offsets=offsets)
     else:
         outside = world(two, second)
     start = _build_state(target, shows=True)
@@ -262,9 +259,7 @@ def _choose_directions(target: AuditTarget) -> tuple[NDArray[np.float64], NDArra
     return np.full(p, 1 / math.sqrt(p)), (first - second) / math.sqrt(2)
 
 
-def _build_block(
-    target: AuditTarget, rows: NDArray[np.float64], labels: NDArray[Any]
-) -> PartyBlock:
+def _to_block(target: AuditTarget, rows: NDArray[np.float64], labels: NDArray[Any]) -> PartyBlock:
     offsets = np.arange(target.shape.parties + 1) * target.shape.records
     return PartyBlock(features=rows, labels=labels, offsets=offsets)
 

@@ -40,7 +40,7 @@ def build_hypotheses(target: AuditTarget, worlds: NeighbouringWorlds) -> Hypothe
         _compute_noise_free(target, worlds, world) for world in (worlds.inside, worlds.outside)
     )
     apart = target.guarantee.neighbouring is Neighbouring.ADD_OR_REMOVE_ONE
-    shown = int(np.argmax(worlds.weights))
+    shown, mechanism = int(np.argmax(worlds.weights)), target.charged.mechanism
     apart_by = inside - outside
     return Hypotheses(
         inside=inside,
@@ -48,11 +48,9 @@ def build_hypotheses(target: AuditTarget, worlds: NeighbouringWorlds) -> Hypothe
         base=outside if apart else (inside + outside) / 2,
         # In a round that hides the canary, use the direction in which it would have pulled.
         difference=np.where(worlds.weights[:, None] < 0, apart_by[shown], apart_by),
-        scale=target.charged.mechanism.scale * compute_unit_scale(target),
-        mechanism=target.charged.mechanism,
-        sampling_rate=1 / get_sampling_rate(target.charged.mechanism)
-        if target.before_server
-        else 1.0,
+        scale=mechanism.scale * compute_unit_scale(target),
+        mechanism=mechanism,
+        sampling_rate=1 / get_sampling_rate(mechanism) if target.before_server else 1.0,
         weights=worlds.weights,
     )
 
@@ -81,8 +79,7 @@ def compute_unit_scale(target: AuditTarget) -> float:
     if steps is not None:
         training: Any = getattr(target.algorithm, "training")  # noqa: B009 - a network's alone
         # v = −η·(sum)/(q·n), here for all records; the score accounts for q.
-        records = target.shape.records
-        return float(training.learning_rate / (steps.sampling_rate * records))
+        return float(training.learning_rate / (steps.sampling_rate * target.shape.records))
     return 1 / target.charged.compute_unit_scale(2.0**target.plan.encoding.scale_bits)
 
 
@@ -96,8 +93,7 @@ def _compute_noise_free(
         state = worlds.start if worlds.get_sent_state is None else worlds.get_sent_state(number)
         plan = target.get_plan(number)
         given = algorithm.local(state, world, plan, Randomness.from_entropy())
-        values = given.apply_weights(plan, world.sizes)
-        total = values[: target.summed].sum(axis=0)
+        total = given.apply_weights(plan, world.sizes)[: target.summed].sum(axis=0)
         # A released count of clipped gradients is left to the noise.
         sums.append(np.pad(total, (0, plan.dimension - total.size)))
     return np.stack(sums)

@@ -101,9 +101,8 @@ def train_models(
     found = []
     for number, first in enumerate(range(0, count, size)):
         own = [world(at) for at in range(first, min(first + size, count))]
-        _, state = _run_rounds(
-            target, _concatenate_worlds(own), own[0].parties, source.get_chunk(number), None
-        )
+        block, randomness = _concatenate_worlds(own), source.get_chunk(number)
+        _, state = _run_rounds(target, block, own[0].parties, randomness, None)
         found.append(np.atleast_2d(target.algorithm.model_of(state)))
     return np.concatenate(found)
 
@@ -147,15 +146,13 @@ def _run_rounds(
     state = algorithm.init() if worlds is None else worlds.start
     for number in range(1, target.sums + 1):
         plan = target.get_plan(number)
-        encoded, weights = _collect_responses(
-            session, plan, sent(number) if sent else state, parties
-        )
+        given = sent(number) if sent else state
+        encoded, weights = _collect_responses(session, plan, given, parties)
         summed = np.add.reduce(encoded[:, : target.summed], axis=1, dtype=encoding.dtype)
         total = encoding.decode(summed)
         if not target.before_server:
-            total = total + plan.draw_many(
-                count, randomness.open_server_noise(plan.round_number, plan.step)
-            )
+            stream = randomness.open_server_noise(plan.round_number, plan.step)
+            total = total + plan.draw_many(count, stream)
         released[:, number - 1] = seen = encoding.to_float(total)
         if sent is None:
             if not needs_sum(algorithm):

@@ -50,7 +50,6 @@ def build_app_experiment(job: Job, given: Any = None) -> StatisticExperiment:
         features={},
         party_names=tuple(path.name for path in names),
     )
-    least = job.parties.min_records
     return StatisticExperiment(
         data=data,
         block=block,
@@ -58,7 +57,7 @@ def build_app_experiment(job: Job, given: Any = None) -> StatisticExperiment:
         test_labels=data.test_labels,
         model=build_model(job, features=1, classes=0),
         lambda_=0.0,
-        federation=Federation.from_sizes(sizes, None if least == "auto" else 1),
+        federation=Federation.from_sizes(sizes, None if job.parties.min_records == "auto" else 1),
         size_weights=False,
     )
 

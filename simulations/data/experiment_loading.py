@@ -105,17 +105,16 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
     sizes = np.array([len(own) for own in parties])
     job = job.resolve_auto(_build_federation(job, sizes, (), schema), classes)
     features = build_feature_map(job)
-    raw = _compute_rows(asked, features, records, schema)
-    held = None
+    raw, intercept = _compute_rows(asked, features, records, schema), job.model.has_intercept
     if job.data.test_source:
         from parley.simulations.data.source_records import read_test  # noqa: PLC0415 - few jobs name test records
 
         held = read_test(job, classes)
-    intercept = job.model.has_intercept
-    if held is None:
-        test_rows = _prepare_rows(raw, intercept=intercept, order=test)
+        found = _compute_test_rows(asked, features, held)
+        test_rows, test_labels = _prepare_rows(found, intercept=intercept), held.labels
     else:
-        test_rows = _prepare_rows(_compute_test_rows(asked, features, held), intercept=intercept)
+        test_rows = _prepare_rows(raw, intercept=intercept, order=test)
+        test_labels = records.labels[test]
     order = np.concatenate(parties)
     del parties  # Some hundred MiB for a million parties.
     room = None if features else records.buffer
@@ -123,7 +122,7 @@ def prepare_data(job: Job, given: InMemoryData | None = None) -> PreparedData:
         rows=_prepare_rows(raw, intercept=intercept, order=order, buffer=room),
         labels=records.labels[order],
         test_rows=test_rows,
-        test_labels=records.labels[test] if held is None else held.labels,
+        test_labels=test_labels,
         sizes=sizes,
         classes=classes,
         fingerprint=fingerprint,
@@ -292,9 +291,8 @@ def _split(
         starts = np.cumsum([0, *files])
         parts = [split_test(size, data.test_fraction, rng) for size in files]
         train = [start + own for start, (own, _) in zip(starts, parts, strict=False)]
-        return train, np.concatenate(
-            [start + held for start, (_, held) in zip(starts, parts, strict=False)]
-        )
+        held_out = [start + held for start, (_, held) in zip(starts, parts, strict=False)]
+        return train, np.concatenate(held_out)
     rows, test = split_test(len(records), data.test_fraction, rng)
     least = 1 if job.parties.min_records == "auto" else job.parties.min_records
     if job.privacy.has_private_sizes:

@@ -111,10 +111,9 @@ def _infer_frame_schema(
     """Return the schema inferred from all parties' rows; warn that no ε covers it."""
     own = {frame.label for frame in frames if isinstance(frame, MemoryTable)}
     if label is not None and own - {"", label}:
-        got = f"label = {label!r}"
         raise DataError(
             "no label together with a pair (X, y), in which y is the label",
-            got,
+            f"label = {label!r}",
             path=get_source_name(frames[0]),
         )
     draft = infer_schema(*frames, label=label, keep_numbers=keep_numbers)

@@ -43,12 +43,8 @@ def _read_status_mib(key: str) -> float:
 
 def check_memory(job: Job, block: PartyBlock) -> None:
     """Check that a job's memory holds the records processed at once. Raises JobError."""
-    check_memory_limit(
-        job,
-        record_bytes=block.record_bytes,
-        largest_party=int(block.sizes.max()),
-        total=len(block.features),
-    )
+    largest, total = int(block.sizes.max()), len(block.features)
+    check_memory_limit(job, record_bytes=block.record_bytes, largest_party=largest, total=total)
 
 
 def get_memory_limit_mib(job: Job) -> int:

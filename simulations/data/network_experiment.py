@@ -58,9 +58,8 @@ class NetworkExperiment(Experiment):
         rows = np.linspace(0, len(self.block.labels) - 1, _SAMPLE).astype(np.int64)
         if len(self.block.labels) <= _SAMPLE:
             rows = np.arange(len(self.block.labels))
-        return float(
-            self.model.compute_loss(theta, self.block.dense_features[rows], self.block.labels[rows])
-        )
+        features, labels = self.block.dense_features[rows], self.block.labels[rows]
+        return float(self.model.compute_loss(theta, features, labels))
 
     def compute_aggregated(self) -> None:
         """Return None, because networks are not averaged."""
@@ -88,11 +87,10 @@ class NetworkExperiment(Experiment):
                 optimiser="adam",
                 learning_rate=1e-3,
             )
+            labels = np.asarray(self.block.labels, dtype=np.int64)
             data = PartyData(
                 features=self.model.to_tensor(self.block.dense_features),
-                labels=torch.as_tensor(
-                    np.asarray(self.block.labels, dtype=np.int64), device=self.model.device
-                ),
+                labels=torch.as_tensor(labels, device=self.model.device),
                 divisor=count,
                 batches=NoiseStream.from_seed(0, "baseline"),
                 noise=NoiseStream.from_seed(0, "baseline-noise"),

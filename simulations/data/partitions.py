@@ -72,8 +72,7 @@ def compute_equal_sizes(records: int, parties: int, min_records: int) -> list[in
 
 def cut_rows(order: Rows, sizes: Sequence[int]) -> list[Rows]:
     """Return rows in pieces of these sizes."""
-    ends = np.cumsum([0, *sizes])
-    return [order[begin:end] for begin, end in pairwise(ends)]
+    return [order[begin:end] for begin, end in pairwise(np.cumsum([0, *sizes]))]
 
 
 def _format_count(records: int) -> str:

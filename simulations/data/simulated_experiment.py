@@ -98,13 +98,11 @@ class Experiment:
                 f"Expected held-out records for each of {parties} parties with evaluation.kind = "
                 f"'federated' (data.test-fraction, data.test-source), got {count}."
             )
-        order = np.argsort(np.arange(count) % parties, kind="stable")
-        sizes = np.bincount(np.arange(count) % parties)
-        return PartyBlock(
-            features=self.test_features[order],
-            labels=self.test_labels[order],
-            offsets=np.concatenate([[0], np.cumsum(sizes)]),
-        )
+        owners = np.arange(count) % parties
+        order = np.argsort(owners, kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(owners))])
+        features, labels = self.test_features[order], self.test_labels[order]
+        return PartyBlock(features=features, labels=labels, offsets=offsets)
 
     @cached_property
     def party_weights(self) -> NDArray[np.float64]:

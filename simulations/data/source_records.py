@@ -119,8 +119,7 @@ def _join_parties(
         )
     sizes = [len(part) for part in parts]
     contents = sum_contents([part.contents for part in parts if part.contents])
-    joined = join_records(parts, None, storage)
-    return replace(joined, contents=contents), schema.classes, sizes
+    return replace(join_records(parts, None, storage), contents=contents), schema.classes, sizes
 
 
 def _build_storage(job: Job, schema: Schema) -> RowStorage | None:

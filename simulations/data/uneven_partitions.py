@@ -82,9 +82,8 @@ def split_dirichlet(
     for party in rng.permutation(parties):
         counts = _draw_counts(mixtures[party], sizes[party], left, rng)
         left = left - counts
-        parts[party] = np.concatenate(
-            [pools[k][left[k] : left[k] + counts[k]] for k in np.flatnonzero(counts)]
-        )
+        taken = [pools[k][left[k] : left[k] + counts[k]] for k in np.flatnonzero(counts)]
+        parts[party] = np.concatenate(taken)
     return parts
 
 

@@ -154,10 +154,8 @@ class InProcessParties:
         if number != job.rounds and (every == 0 or number % every):
             return {}
         # A diverged model has no finite loss: report null instead of stopping the run.
-        return {
-            name: value if value is not None and math.isfinite(value) else None
-            for name, value in world.evaluate(theta).items()
-        }
+        found = world.evaluate(theta).items()
+        return {name: value if math.isfinite(value or 0.0) else None for name, value in found}
 
     def get_round_cohort(self, finished: FinishedRun) -> tuple[BlockCohort, Experiment]:
         """Return the cohort of the rounds, and its data."""
@@ -175,9 +173,7 @@ def _build_secure_sum(
     settings = choose_sum_settings(job, plan, faults, parties=parties)
     try:
         parameters = build_simulated_parameters(**settings)
-        if not masked:
-            return IdealSum(parameters)
-        return MaskedSum(parameters)
+        return IdealSum(parameters) if not masked else MaskedSum(parameters)
     except ValueError as error:
         raise build_sum_error(error) from error
 
@@ -189,10 +185,8 @@ def _build_masked_check(job: Job, plan: ReleasePlan, faults: FaultScript) -> Mas
     count = count_checked_parties(parties=plan.parties, dimension=plan.dimension)
     # The choice of parties affects only the check, not what is released.
     chosen = np.sort(np.random.default_rng().choice(plan.parties, count, replace=False))
-    masked, ideal = (
-        _build_secure_sum(job, plan, faults, masked=masked, parties=count)
-        for masked in (True, False)
-    )
+    build = partial(_build_secure_sum, job, plan, faults, parties=count)
+    masked, ideal = build(masked=True), build(masked=False)
     return MaskedCheck(chosen=chosen, masked=masked, ideal=ideal)
 
 
@@ -233,10 +227,8 @@ def simulate(
     tell_stage(observer, "preparing")
     job = job.resolve_auto(experiment.federation, experiment.data.classes)
     if folder is not None and folder.schema not in {"", experiment.data.schema}:
-        raise JobError(
-            f"Expected the schema that {folder.path.name} began with (its schema.toml), got "
-            "another."
-        )
+        began_with = f"{folder.path.name} began with (its schema.toml)"
+        raise JobError(f"Expected the schema that {began_with}, got another.")
     hidden = None
     if coins:
         from parley.simulations.audit.canary_audit import insert_canaries  # noqa: PLC0415 - start-up: `run` without a planted fault (scipy.stats takes .5 s)
@@ -292,9 +284,8 @@ def _save_run(
         before=cohort.session.spent_before,
         model=world.model,
     )
-    summary = summary.with_fields(
-        peak_mib=get_peak_mib(), data_mib=compute_data_mib(world.block), dp_sgd=dp_sgd
-    )
+    memory = {"peak_mib": get_peak_mib(), "data_mib": compute_data_mib(world.block)}
+    summary = summary.with_fields(dp_sgd=dp_sgd, **memory)
     summary, tensors = save_results(
         finished, job=job, folder=folder, summary=summary, features=world.data.features
     )

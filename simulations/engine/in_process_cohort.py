@@ -84,11 +84,9 @@ class MaskedCheck:
                 f"The masked protocol's sum of round {round_number} differs from the ideal one, "
                 f"for parties {self.chosen.tolist()}. This is a bug; nothing was released."
             )
-        whom = (
-            f"of {len(self.chosen)} parties drawn at random from {parties} "
-            if len(self.chosen) < parties
-            else ""
-        )
+        whom = ""
+        if len(self.chosen) < parties:
+            whom = f"of {len(self.chosen)} parties drawn at random from {parties} "
         return (
             f"round {round_number}: {len(masked.survivors)} contributions {whom}summed by the "
             "masked protocol, identical to the last bit"
@@ -127,19 +125,14 @@ class BlockCohort:
         parties = self.session.block.parties
         # Counted per sum, because a release may have several.
         tried = (plan.step - 1) * MAX_ATTEMPTS + attempt
-        faults = self.faults.sample_faults(
-            round_number=plan.round_number, attempt=tried, parties=parties
-        )
+        number = plan.round_number
+        faults = self.faults.sample_faults(round_number=number, attempt=tried, parties=parties)
         dealer = self._find_central_plan(plan)
         given_by, dealt = dealer or plan, dealer is not None
         # Masks are bound to this serial number: no two attempts ever share a key.
         serial = plan.sum_number * MAX_ATTEMPTS + attempt + 1
-        if (
-            self.sum_function is sum_parties
-            and dealt
-            and not faults.dropped
-            and not len(faults.declined)
-        ):
+        everyone = not faults.dropped and not len(faults.declined)
+        if self.sum_function is sum_parties and dealt and everyone:
             whole = self.session.compute_sum(given_by, state)
             if whole is not None and isinstance(self.secure_sum, IdealSum):
                 result = self.secure_sum.build_full_result(whole, round_number=serial)
@@ -148,7 +141,7 @@ class BlockCohort:
         absent = dict.fromkeys(refused, DropStage.BEFORE_VECTOR)
         dropped = {p: stage for p, stage in faults.dropped.items() if p not in absent}
         lost = absent | dropped
-        if isinstance(self.secure_sum, IdealSum):
+        if isinstance(ideal := self.secure_sum, IdealSum):
             asked = SumRequest(
                 plan=given_by,
                 state=state,
@@ -159,9 +152,7 @@ class BlockCohort:
             )
             given = self.sum_function(self.session, asked)
             _check_none(given.failed)
-            result = self.secure_sum.simulate_round(
-                plan.dimension, round_number=serial, dropped=lost
-            )
+            result = ideal.simulate_round(plan.dimension, round_number=serial, dropped=lost)
             result = replace(result, total=given.total)
             self._compare(plan, given.kept.astype(plan.encoding.dtype), serial, lost)
         else:

@@ -61,8 +61,7 @@ def prepare_parties(job: Job, folder: Path, *, experiment: Experiment | None = N
         if not job.algorithm.data_reading:
             _write_records(home / "records.npz", own)
         if job.evaluation.is_requested:
-            held = experiment.held_out.take(np.array([index]))
-            _write_records(home / "held-out.npz", held)
+            _write_records(home / "held-out.npz", experiment.held_out.take(np.array([index])))
         write_file(home / "party.toml", format_policy(_name_app_data(consent, block, index)))
         key = os.urandom(KEY_BYTES)
         write_file(home / "identity.key", key.hex() + "\n", mode=0o600)

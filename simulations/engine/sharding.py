@@ -143,16 +143,13 @@ class RowShard:
 
 def build_row_shards(job: Job, folder: Path, data: PreparedData, workers: int) -> list[RowShard]:
     """Shard a job's parties evenly; `data` are what `folder` contains."""
-    job, ends = (
-        resolve_paths(job),
-        split_evenly(job.parties.count, workers),
-    )  # Workers may be on other machines.
+    job = resolve_paths(job)  # Workers may be on other machines.
 
     def shard(first: int, last: int) -> RowShard:
         digest = data.compute_digest(first, last)
         return RowShard(job=job, folder=folder.resolve(), first=first, last=last, digest=digest)
 
-    return [shard(*each) for each in ends]
+    return [shard(*each) for each in split_evenly(job.parties.count, workers)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,11 +173,8 @@ class TableShard:
     def open_responder(self) -> Callable[..., BlockSum]:
         """Read the columns; return the function that answers as that of a `RowShard`."""
         schema = Schema.from_toml(self.schema)
-        block = split_source(
-            read_raw_party_block(self.sources, schema, persons=self.persons),
-            self.parties,
-            self.persons,
-        )
+        whole = read_raw_party_block(self.sources, schema, persons=self.persons)
+        block = split_source(whole, self.parties, self.persons)
         if self.parties:
             block = block.slice_parties(self.first, self.last)
         check_digest(_compute_digest(block), self.digest)
@@ -204,8 +198,7 @@ def split_source(block: RawPartyBlock, parties: int, persons: PersonIds | None) 
     `persons` bounds the number of records per person in each party.
     """
     if parties:
-        ends = np.linspace(0, block.records, parties + 1).astype(np.int64)
-        block = replace(block, offsets=ends)
+        block = replace(block, offsets=np.linspace(0, block.records, parties + 1).astype(np.int64))
     return block if persons is None else limit_person_records(block, persons)
 
 

@@ -133,9 +133,8 @@ def _sum_piece(
         return own_sum
 
     ranges = compute_row_ranges(contribution.values)
-    if (
-        plan.shared_guarantee is None or request.dealt
-    ):  # Starting threads would take longer than the work.
+    # Without noise in shares, starting threads would take longer than the work.
+    if plan.shared_guarantee is None or request.dealt:
         sums = [some(*each) for each in ranges]
     else:
         sums = map_chunks(some, ranges)

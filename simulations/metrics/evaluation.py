@@ -36,6 +36,7 @@ _LEAST = float(np.finfo(np.float64).eps)
 """Minimum distance of probabilities from 0 and 1 in the log loss, as is usual."""
 
 Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
 
 
 def evaluate_predictions(
@@ -46,12 +47,8 @@ def evaluate_predictions(
         return None
     if not predictions.names:
         return evaluate_targets(predictions.values, predictions.truth)
-    return evaluate_classifier(
-        predictions.values,
-        predictions.truth,
-        names=predictions.names,
-        proper=predictions.probabilities,
-    )
+    names, proper = predictions.names, predictions.probabilities
+    return evaluate_classifier(predictions.values, predictions.truth, names=names, proper=proper)
 
 
 def evaluate_classifier(
@@ -117,7 +114,7 @@ def _compute_mean(values: list[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def compute_auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | None:
+def compute_auc(scores: NDArray[Any], positive: Flags) -> float | None:
     """Return P[score of a positive > score of a negative] + half P[equal]; None without both."""
     yes, no = int(positive.sum()), int((~positive).sum())
     if not yes or not no:
@@ -127,7 +124,7 @@ def compute_auc(scores: NDArray[Any], positive: NDArray[np.bool_]) -> float | No
     return float((ranks[inverse][positive].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
-def _compute_average_precision(scores: Floats, positive: NDArray[np.bool_]) -> float | None:
+def _compute_average_precision(scores: Floats, positive: Flags) -> float | None:
     """Return Σ (R_n − R_{n−1})·P_n over the thresholds."""
     if not positive.any():
         return None
@@ -137,9 +134,7 @@ def _compute_average_precision(scores: Floats, positive: NDArray[np.bool_]) -> f
     return float((np.diff(np.r_[0, hits]) * hits / (ends + 1)).sum() / hits[-1])
 
 
-def _compute_thresholds(
-    chances: Floats, positive: NDArray[np.bool_]
-) -> tuple[ThresholdMetrics, ...]:
+def _compute_thresholds(chances: Floats, positive: Flags) -> tuple[ThresholdMetrics, ...]:
     """Return the metrics of some thresholds, with three digits each.
 
     They are one half, and those that predict certain shares of the records positive: the actual
@@ -152,18 +147,14 @@ def _compute_thresholds(
     for each in sorted({float(f"{end:.3g}") for end in ends} - {0.0, 1.0} | {0.5}):
         answered = chances >= each
         given, hits = int(answered.sum()), int((answered & positive).sum())
-        rows.append(
-            ThresholdMetrics(
-                least=each,
-                positive=given / len(chances),
-                precision=hits / given if given else None,
-                recall=hits / int(positive.sum()) if positive.any() else None,
-            )
-        )
+        precision = hits / given if given else None
+        recall = hits / int(positive.sum()) if positive.any() else None
+        part = given / len(chances)
+        rows.append(ThresholdMetrics(least=each, positive=part, precision=precision, recall=recall))
     return tuple(rows)
 
 
-def _compute_roc(scores: Floats, positive: NDArray[np.bool_]) -> tuple[RocPoint, ...]:
+def _compute_roc(scores: Floats, positive: Flags) -> tuple[RocPoint, ...]:
     """Return ROC points at quantiles of the scores; empty without both labels."""
     if positive.all() or not positive.any():
         return ()
@@ -183,9 +174,7 @@ def _compute_log_loss(shares: Floats, truth: NDArray[np.int64]) -> float:
     return float(-np.log(own).mean())
 
 
-def _compute_calibration(
-    chances: Floats, happened: NDArray[np.bool_]
-) -> tuple[CalibrationBin, ...]:
+def _compute_calibration(chances: Floats, happened: Flags) -> tuple[CalibrationBin, ...]:
     """Return bins of similar probabilities: mean probability and observed frequency."""
     at = np.minimum((chances * _BINS).astype(np.int64), _BINS - 1)
     return tuple(

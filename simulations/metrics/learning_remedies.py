@@ -45,9 +45,8 @@ def _can_use_splines(job: Job, experiment: Experiment) -> bool:
         return False
     schema = Schema.from_toml(experiment.data.schema)
     try:
-        hats = build_feature_map(
-            load_job(values=job.to_values(), overrides=["model.features=hats"])
-        )
+        asked = load_job(values=job.to_values(), overrides=["model.features=hats"])
+        hats = build_feature_map(asked)
         wider = hats is not None and hats.bind(schema).width > schema.dimension
         return wider and _is_spline_chosen(job, experiment) is not False
     except (FeatureError, JobError):
@@ -96,16 +95,12 @@ def _describe_schema_review(experiment: Experiment) -> str:
 
 def describe_threshold(evaluation: ClassifierMetrics | RegressionMetrics | None) -> str:
     """Describe a threshold that predicts at least as many positives as there are."""
-    if (
-        not isinstance(evaluation, ClassifierMetrics)
-        or not evaluation.thresholds
-        or (evaluation.auc or 0) < MIN_USEFUL_AUC
-    ):
+    if not isinstance(evaluation, ClassifierMetrics) or (evaluation.auc or 0) < MIN_USEFUL_AUC:
         return ""
-    share = sum(evaluation.confusion[1]) / evaluation.records
     useful = [row for row in evaluation.thresholds if row.recall]
     if not useful:
         return ""
+    share = sum(evaluation.confusion[1]) / evaluation.records
     useful = [row for row in useful if (row.recall or 0) >= _FOUND] or useful
     best = min(useful, key=lambda row: abs(row.positive - share))
     return (

@@ -50,8 +50,7 @@ def compute_noise(job: Job, experiment: Experiment, federation: Federation) -> f
     plan = get_rounds_stage(stages).plan
     check_affordable(job, stages, build_budgets(job, plan, "planned"))
     own = plan.primary
-    noise = scale_to_average(plan, own)
-    length = noise.expected_norm() * own.noise_growth
+    length = scale_to_average(plan, own).expected_norm() * own.noise_growth
     rate = getattr(getattr(algorithm, "training", None), "sampling_rate", 1.0)
     if plan.sampled_noises:  # Noise of a sum over a batch of all parties' records.
         length /= rate * federation.total_records

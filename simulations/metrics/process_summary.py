@@ -43,9 +43,8 @@ def build_local_summary(
         before=before[rounds.plan.primary.unit],
         model=experiment.model,
     )
-    summary = summary.with_fields(
-        evaluation=with_label_names(summary.evaluation, experiment.data.label_names)
-    )
+    evaluation = with_label_names(summary.evaluation, experiment.data.label_names)
+    summary = summary.with_fields(evaluation=evaluation)
     experiment = experiment.bind_algorithm(rounds.algorithm(dict(model)))
     return add_simulated_metrics(
         summary, job=job, experiment=experiment, theta=model["theta"], dp_sgd=facts

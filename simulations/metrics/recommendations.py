@@ -109,21 +109,14 @@ def _list_class_weights(
     evaluation: ClassifierMetrics | RegressionMetrics | None, job: Job, world: Experiment
 ) -> list[str]:
     """Return the weights with which the rare ones of several labels are predicted too."""
-    if (
-        not isinstance(evaluation, ClassifierMetrics)
-        or len(evaluation.labels) == 2
-        or job.model.label_weights
-    ):
+    if not isinstance(evaluation, ClassifierMetrics) or job.model.label_weights:
         return []
-    held = {
-        name: sum(row) for name, row in zip(evaluation.labels, evaluation.confusion, strict=True)
-    }
+    if len(evaluation.labels) == 2:
+        return []
+    held = dict(zip(evaluation.labels, map(sum, evaluation.confusion), strict=True))
     root = {name: round(math.sqrt(max(held.values()) / max(held[name], 1))) for name in held}
-    rare = [
-        name
-        for name in held
-        if root[name] > 1 and name not in evaluation.predicted_labels and held[name]
-    ]
+    never = [name for name in held if name not in evaluation.predicted_labels]
+    rare = [name for name in never if root[name] > 1 and held[name]]
     weights = ",".join(str(root[name] if name in rare else 1) for name in held)
     key = f"model.class-weights=[{weights}]"
     if not rare or not is_accepted_here(job, world, [key]):
@@ -229,13 +222,8 @@ def _compute_noise_loss(summary: RunSummary) -> float:
         excess = summary.excess_loss or 0.0  # Without held-out records nothing else is known.
         return excess if found is None and excess > ACCEPTABLE_LOSS else 0.0
     rarest = max(min(sum(row) for row in twin.confusion), 1)
-    kinds = [
-        (
-            (twin.correct_records - found.correct_records) / twin.records,
-            twin.correct_records / twin.records,
-            twin.records,
-        )
-    ]
+    lost = (twin.correct_records - found.correct_records) / twin.records
+    kinds = [(lost, twin.correct_records / twin.records, twin.records)]
     kinds.append((_compute_auc_gap(found, twin), twin.auc or 0.5, rarest))
     return max(
         lost if lost > max(ACCEPTABLE_LOSS, math.sqrt(of * (1 - of) / count)) else 0.0

@@ -64,21 +64,15 @@ def add_simulated_metrics(
     solve, or run.baseline is false).
     """
     best = experiment.compute_baseline() if job.run.baseline else None
-    figures = (
-        experiment.evaluate(theta) if best is None else experiment.compute_metrics(theta, best)
-    )
+    found = experiment.evaluate(theta) if best is None else experiment.compute_metrics(theta, best)
     twin = None if best is None else experiment.predict_held_out(best)
     schema = experiment.data.schema  # none if Parley reads no record
+    block, data = experiment.block, experiment.data
+    names = {"label_names": data.label_names, "party_names": data.party_names}
     summary = summary.with_fields(
-        records_by_party=experiment.block.sizes.tolist() if schema else [],
-        **figures,
-        partition=describe_partition(
-            job,
-            experiment.block.labels,
-            experiment.block.offsets,
-            label_names=experiment.data.label_names,
-            party_names=experiment.data.party_names,
-        ),
+        records_by_party=block.sizes.tolist() if schema else [],
+        **found,
+        partition=describe_partition(job, block.labels, block.offsets, **names),
         simulation_only=SIMULATION_ONLY,
         dp_sgd=dp_sgd,
         judgement=evaluate_predictions(experiment.predict_held_out(theta)),
@@ -86,7 +80,7 @@ def add_simulated_metrics(
     )
     advice = [_DRAFTED] if schema and Schema.from_toml(schema).drafted else []
     verdict, better = recommend_changes(summary, job=job, experiment=experiment)
-    if not math.isfinite(figures.get("loss") or 0.0):
+    if not math.isfinite(found.get("loss") or 0.0):
         verdict, better = _DIVERGED, []
     return summary.with_fields(verdict=verdict, advice=[*advice, *better, *_list_warnings(summary)])
 
@@ -135,10 +129,8 @@ def build_dp_sgd_facts(
     if mechanism is None:
         return None
     accounts = {
-        int(count): before.add(mechanism.event(), count=int(count)).compute_epsilons(
-            plan.primary.delta
-        )
-        for count in np.unique(answered)
+        count: before.add(mechanism.event(), count=count).compute_epsilons(plan.primary.delta)
+        for count in np.unique(answered).tolist()
     }
     return DpSgdSummary(
         sampling_rate=mechanism.sampling_rate,

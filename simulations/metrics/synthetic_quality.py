@@ -93,21 +93,6 @@ def add_table_metrics(
     experiment: Experiment,
 ) -> RunSummary:
     """Return the summary with the table, and with metrics on the records, marked as such."""
-    figures = _compute_metrics(table, algorithm, settings, tensors, experiment)
-    marked = tuple(f"synthetic.{name}" for name in figures)
-    return summary.with_fields(
-        synthetic=table.model_copy(update=figures),
-        simulation_only=(*summary.simulation_only, *marked),
-    )
-
-
-def _compute_metrics(
-    table: SyntheticSummary,
-    algorithm: Any,
-    settings: Any,
-    tensors: dict[str, NDArray[Any]],
-    experiment: Experiment,
-) -> Figures:
     row, schema = GENERATORS[algorithm.kind], Schema.from_toml(experiment.data.schema)
     drawn = take_rows(row.draw(algorithm, schema, tensors, table.rows, table.seed), _LOOKED_AT)
     exact = algorithm.sum_records(experiment.block.dense_features, experiment.block.labels)
@@ -116,8 +101,14 @@ def _compute_metrics(
     twin = take_rows(row.draw(algorithm, schema, free, count, table.seed), _LOOKED_AT)
     rng = np.random.default_rng(table.seed)
     if algorithm.columns:
-        return _compute_table_metrics(drawn, twin, algorithm.columns, experiment, rng)
-    return _compute_array_metrics(drawn, twin, schema, algorithm.classes, experiment, rng)
+        figures = _compute_table_metrics(drawn, twin, algorithm.columns, experiment, rng)
+    else:
+        figures = _compute_array_metrics(drawn, twin, schema, algorithm.classes, experiment, rng)
+    marked = tuple(f"synthetic.{name}" for name in figures)
+    return summary.with_fields(
+        synthetic=table.model_copy(update=figures),
+        simulation_only=(*summary.simulation_only, *marked),
+    )
 
 
 def _compute_table_metrics(
@@ -134,9 +125,8 @@ def _compute_table_metrics(
     figures["independent_tv2"] = compute_variation(alone, train, sizes)[1]
     if not len(experiment.test_labels):
         return figures
-    test = encode_rows(
-        np.asarray(experiment.test_features), _get_test_classes(experiment, sizes[-1]), sizes
-    )
+    classes = _get_test_classes(experiment, sizes[-1])
+    test = encode_rows(np.asarray(experiment.test_features), classes, sizes)
     figures["held_out_tv2"] = compute_variation(test, train, sizes)[1]
     for name, rows in (("tstr", synthetic), ("real", train)):
         found = evaluate_logistic(rows, test, sizes) | evaluate_trees(rows, test, sizes)
@@ -173,9 +163,8 @@ def _compute_array_metrics(
         )["accuracy"]
         for name, rows in (("tstr", synthetic), ("real", real), ("twin", non_private))
     }
-    figures["majority_accuracy"] = _compute_majority_accuracy(
-        np.asarray(experiment.block.labels, np.int64), truth
-    )
+    labels = np.asarray(experiment.block.labels, np.int64)
+    figures["majority_accuracy"] = _compute_majority_accuracy(labels, truth)
     return figures | compute_closeness(synthetic[:, :-1], train, test, rng, codes=False)
 
 
@@ -196,20 +185,15 @@ def _get_test_classes(experiment: Experiment, classes: int) -> Codes:
 
 def compute_variation(first: Codes, second: Codes, sizes: tuple[int, ...]) -> tuple[float, float]:
     """Return the mean total variation over columns, and over pairs of columns."""
-    columns = [
-        _compute_one_variation(first[:, i], second[:, i], size) for i, size in enumerate(sizes)
-    ]
-    pairs = [
-        _compute_one_variation(
-            first[:, i] * sizes[j] + first[:, j], second[:, i] * sizes[j] + second[:, j], most
-        )
-        for i, j in list_pairs("all", len(sizes))
-        for most in [sizes[i] * sizes[j]]
-    ]
+    columns = [_compute_distance(first[:, i], second[:, i], size) for i, size in enumerate(sizes)]
+    pairs = []
+    for i, j in list_pairs("all", len(sizes)):
+        own, other = (each[:, i] * sizes[j] + each[:, j] for each in (first, second))
+        pairs.append(_compute_distance(own, other, sizes[i] * sizes[j]))
     return float(np.mean(columns)), float(np.mean(pairs))
 
 
-def _compute_one_variation(first: Codes, second: Codes, size: int) -> float:
+def _compute_distance(first: Codes, second: Codes, size: int) -> float:
     shares = [np.bincount(each, minlength=size) / len(each) for each in (first, second)]
     return float(np.abs(shares[0] - shares[1]).sum() / 2)
 
@@ -227,11 +211,8 @@ def evaluate_trees(rows: Codes, test: Codes, sizes: tuple[int, ...]) -> Figures:
     from sklearn.ensemble import HistGradientBoostingClassifier  # noqa: PLC0415 - start-up: `run` without synthetic rows (scikit-learn takes a second)
 
     made, held = ((each[:, :-1], each[:, -1]) for each in (rows[:_MOST_ROWS], test))
-    return {
-        "trees_auc": _fit_and_evaluate(HistGradientBoostingClassifier(random_state=0), made, held)[
-            "auc"
-        ]
-    }
+    trees = HistGradientBoostingClassifier(random_state=0)
+    return {"trees_auc": _fit_and_evaluate(trees, made, held)["auc"]}
 
 
 def _build_logistic(**settings: float) -> Any:

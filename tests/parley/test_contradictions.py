@@ -8,9 +8,10 @@ import pytest
 from commands import invoked
 from ledgers import ADULT
 
-from parley.owner.approval_requests import _ApprovalCost, compose
+from parley.owner.approval_requests import _ApprovalCost
 from parley.planning.plan_job import plan
 from parley.presentation.run_paragraphs import format_headline
+from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.field_descriptions import describe_fields
@@ -74,15 +75,14 @@ def test_a_title_names_the_data_and_no_pattern(source, said):
 
 def test_an_owner_is_told_why_two_minus_one_is_not_one(tmp_path):
     claims = ((GaussianEvent(mu=0.2), 1),)
+    spent = Composition.from_events([GaussianEvent(mu=0.2)])
     with Ledger.open(tmp_path / "ledger.sqlite") as ledger:
         ledger.register(replace(ADULT, epsilon=2.0, delta=1e-5))
         account = ledger.list_accounts()[0]
 
         def cost(before):
             after = before.with_hold("r-2", claims, ())
-            return _ApprovalCost(
-                spent=compose(claims), before=before, after=after, plans=(), blocks=()
-            )
+            return _ApprovalCost(spent=spent, before=before, after=after, plans=(), blocks=())
 
         first = cost(account).sentence
         later = cost(account.with_hold("r-1", claims, ())).sentence

@@ -52,7 +52,7 @@ def test_a_stop_in_the_baseline_leaves_model_and_summary_and_resumes(
 
 
 def test_a_failure_in_a_tables_figures_leaves_the_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthetic_quality, "_compute_metrics", stop)
+    monkeypatch.setattr(synthetic_quality, "take_rows", stop)
     job = load_job(
         overrides=[
             *("parties.count=3", "secure-aggregation.masked-check=false"),

@@ -90,12 +90,8 @@ class PartyConnection:
     def put(self, request: PartyRequest) -> None:
         """Queue a request to be written after those that wait already."""
         if self._waiting.qsize() >= _MAX_WAITING:
-            self.end(
-                Dropped(
-                    f"Expected a party that reads its requests, got one with {_MAX_WAITING} unread "
-                    "requests."
-                )
-            )
+            wrong = f"got one with {_MAX_WAITING} unread requests"
+            self.end(Dropped(f"Expected a party that reads its requests, {wrong}."))
         self._waiting.put_nowait(request)
 
     async def is_alive(self, number: int = PROBE) -> bool:
@@ -148,10 +144,8 @@ class PartyConnection:
         Raises:
             Dropped: `end` was called, or the party sent something forbidden or does not read.
         """
-        tasks = [
-            asyncio.ensure_future(part)
-            for part in (self._read_replies(deliver), self._write_requests())
-        ]
+        parts = self._read_replies(deliver), self._write_requests()
+        tasks = [asyncio.ensure_future(part) for part in parts]
         try:
             either: list[asyncio.Future[Any]] = [*tasks, self._ended]
             await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
@@ -262,9 +256,8 @@ class Connections:
         """
         since = time.monotonic() - away_s
         recent = {index for index, left in list(self._left.items()) if left > since}
-        lines = list(self._connections.items())
-        silences = [(index, line.silent_since) for index, line in lines]
-        here = {index for index, silent in silences if silent is None or silent > since}
+        silences = {i: line.silent_since for i, line in list(self._connections.items())}
+        here = {index for index, at in silences.items() if at is None or at > since}
         return frozenset(recent | here)
 
     def check_heartbeats(self, indices: Iterable[int]) -> None:

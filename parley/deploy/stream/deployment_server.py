@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from parley.client.data.schema import Schema
 from parley.deploy.deployment_folders import ServerHome
-from parley.deploy.event_log import LogEvent, Notifier
+from parley.deploy.event_log import Fact, LogEvent, Notifier
 from parley.deploy.folder_lock import hold_folder
 from parley.deploy.public_test_set import evaluate_public_test, load_test_set
 from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
@@ -124,14 +124,11 @@ class DeploymentServer:
         test = load_test_set(job)
         if test is not None:  # so the model's file contains how to read its rows
             folder.save_schema(read_text(test.path))
-        schema = folder.schema  # compared with the parties' schemas
+        text = folder.schema  # compared with the parties' schemas
+        schema = Schema.from_toml(text, source=str(path)).digest if text else ""
+        roster, observer = self._home.deployment, self.monitor
         summary = launch_run(
-            folder,
-            job,
-            transport=transport,
-            deployment=self._home.deployment,
-            observer=self.monitor,
-            schema=Schema.from_toml(schema, source=str(path)).digest if schema else "",
+            folder, job, transport=transport, deployment=roster, observer=observer, schema=schema
         )
         if test is not None:
             found = evaluate_public_test(path, job, test)
@@ -179,27 +176,15 @@ def serve(
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, serving.handle_interrupt)
         known = ", ".join(party.name for party in home.deployment.parties)
-        say(
-            LogEvent(
-                "listening",
-                f"Listening on {home.listen}:{home.port} for {known}. The roster's id:\n"
-                f"  {home.deployment.spoken}",
-                listen=home.listen,
-                port=home.port,
-                parties=len(home.deployment.parties),
-                deployment=home.deployment.id,
-            )
-        )
+        facts: dict[str, Fact] = {"listen": home.listen, "port": home.port}
+        facts |= {"parties": len(home.deployment.parties), "deployment": home.deployment.id}
+        line = f"Listening on {home.listen}:{home.port} for {known}. The roster's id:\n"
+        say(LogEvent("listening", f"{line}  {home.deployment.spoken}", detail=False, **facts))
         if monitor is not None:
             pages = open_.enter_context(MetricsServer(serving.monitor, port=monitor))
             where = f"http://127.0.0.1:{pages.port}"
-            say(
-                LogEvent(
-                    "monitored",
-                    f"Monitor the server at {where}/metrics and {where}/healthz.",
-                    at=where,
-                )
-            )
+            line = f"Monitor the server at {where}/metrics and {where}/healthz."
+            say(LogEvent("monitored", line, at=where))
         while not serving.interrupted.is_set():  # code in a run may have caught the interrupt
             serving.run_next()
         raise KeyboardInterrupt

@@ -45,8 +45,7 @@ class ReceivedFrame:
 def split_into_chunks(number: int, frame: bytes, *, allowed_ms: int = 0) -> Iterator[bytes]:
     """Yield the frame as messages of a stream. An empty frame is one message."""
     for offset in range(0, max(len(frame), 1), CHUNK):
-        head = _HEAD.pack(number, len(frame), offset, allowed_ms)
-        yield head + frame[offset : offset + CHUNK]
+        yield _HEAD.pack(number, len(frame), offset, allowed_ms) + frame[offset : offset + CHUNK]
 
 
 class FrameReader:

@@ -178,11 +178,9 @@ class GrpcServer:
     def _check_caller(self, metadata: Mapping[str, str]) -> None:
         """Check that both sides have the same protocol and roster; raise Dropped if not."""
         if metadata.get("parley-wire") != str(WIRE_VERSION):
+            theirs, wire = (metadata.get(f"parley-{key}", "?")[:40] for key in ("version", "wire"))
             difference = describe_version_difference(
-                __version__,
-                metadata.get("parley-version", "?")[:40],
-                own_wire=WIRE_VERSION,
-                their_wire=metadata.get("parley-wire", "?")[:40],
+                __version__, theirs, own_wire=WIRE_VERSION, their_wire=wire
             )
             raise Dropped(f"versions: {difference}")
         theirs = metadata.get("parley-deployment", "")
@@ -201,9 +199,7 @@ class GrpcServer:
             _log.warning("Ended a connection from %s: %s", context.peer(), reason)
 
 
-def describe_version_difference(
-    own: str, theirs: str, *, own_wire: object, their_wire: object
-) -> str:
+def describe_version_difference(own: str, theirs: str, own_wire: object, their_wire: object) -> str:
     """Return both versions, and which side to update.
 
     Args:

@@ -21,7 +21,7 @@ from prometheus_client import CollectorRegistry, MetricsHandler
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from parley.client.contract.release_plan import ReleasePlan
-from parley.deploy.event_log import LogEvent, Notifier
+from parley.deploy.event_log import Fact, LogEvent, Notifier
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream.grpc_server import GrpcServer
 from parley.deploy.stream.run_queue import RunQueue
@@ -31,7 +31,7 @@ from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
 from parley.server.jobs.job import Job
 from parley.server.records.round_line import RoundLine
-from parley.server.statements import guarantee_text
+from parley.server.statements.guarantee_text import FIXED_RELEASES_NOTE
 from parley.version import __version__
 
 _AGAINST = "its summary names the adversary."
@@ -77,19 +77,11 @@ class Monitor:
             for number, seconds in enumerate(line.stage_seconds, start=1):
                 self._seconds[number] = self._seconds.get(number, 0.0) + seconds
             self._update_spent(line)
-        self._say(
-            LogEvent(
-                "round-committed",
-                f"{self._run}: round {line.round} of {self._rounds}.",
-                detail=True,
-                run=self._run,
-                round=line.round,
-                rounds=self._rounds,
-                answered=line.parties.answered,
-                asked=line.parties.asked,
-                seconds=round(line.seconds, 3),
-            )
-        )
+        said = f"{self._run}: round {line.round} of {self._rounds}."
+        facts: dict[str, Fact] = {"run": self._run, "round": line.round, "rounds": self._rounds}
+        facts |= {"answered": line.parties.answered, "asked": line.parties.asked}
+        facts["seconds"] = round(line.seconds, 3)
+        self._say(LogEvent("round-committed", said, detail=True, **facts))
 
     def _update_spent(self, line: RoundLine) -> None:
         if self._plan is None or self._job is None:
@@ -110,11 +102,10 @@ class Monitor:
         turned = threading.Event()
         self._port.post(turned.set)
         well = turned.wait(_ANSWERS_S)
-        online = self._port.connections.list_online()
         return well, {
             "status": "ok" if well else "the port does not respond",
             "parties": len(self._port.deployment.parties),
-            "online": len(online),
+            "online": len(self._port.connections.list_online()),
             "run": self._run,
             "round": self._round,
         }
@@ -138,30 +129,22 @@ class Monitor:
         yield _gauge("runs", "Runs in the server's folder, by state.", by_state, "state")
         yield _gauge("round", "Last committed round of the run that started last.", now, "run")
         yield _gauge("rounds_planned", "Rounds of that run.", planned, "run")
-        said = (
-            "Epsilon charged by that run so far, rounded up, "
-            f"{guarantee_text.FIXED_RELEASES_NOTE}; {_AGAINST}"
-        )
+        said = f"Epsilon charged by that run so far, rounded up, {FIXED_RELEASES_NOTE}; {_AGAINST}"
         yield _gauge("run_epsilon_spent", said, spent, *_GUARANTEE)
         said = f"Epsilon that its job requests; {_AGAINST}"
         yield _gauge("run_epsilon_budget", said, budget, *_GUARANTEE)
         yield _counter("rounds", "Rounds committed since the server started.", [([], total)])
         said = "Seconds in a round's exchanges, by order."
         yield _counter("exchange_seconds", said, seconds, "exchange")
-        yield _counter(
-            "bytes", "Bytes of the frames of all rounds and parties.", moved, "direction"
-        )
+        said = "Bytes of the frames of all rounds and parties."
+        yield _counter("bytes", said, moved, "direction")
         yield _counter("refusals", "Parties that declined a round, by reason.", refused, "reason")
 
 
 def _build_family(
-    kind: type[Any],
-    name: str,
-    documentation: str,
-    samples: Sequence[tuple[list[str], float]],
-    *labels: str,
+    kind: type[Any], name: str, text: str, samples: Sequence[tuple[list[str], float]], *labels: str
 ) -> Any:
-    family = kind(f"parley_{name}", documentation, labels=labels)
+    family = kind(f"parley_{name}", text, labels=labels)
     for values, value in samples:
         family.add_metric(values, value)
     return family

@@ -130,13 +130,12 @@ class OperatorClient:
         request = format_json({"ask": kind, **more}).encode()
         try:
             answer = self._channel.unary_unary(ASK)(request, timeout=_ANSWER_S)
-        except grpc.RpcError as error:
-            raise ProcessError(
-                f"The server at {self.home.address} did not answer: "
-                f"{explain_call_error(error, address=self.home.address)}."
-            ) from error
-        try:
             said: dict[str, Any] = parse_strict_json(answer)
+        except grpc.RpcError as error:
+            why = explain_call_error(error, address=self.home.address)
+            raise ProcessError(
+                f"The server at {self.home.address} did not answer: {why}."
+            ) from error
         except ValueError as error:
             raise ProcessError(
                 f"The server at {self.home.address} sent an invalid answer: {error}"
@@ -292,8 +291,7 @@ def submit_job(
             for line in format_refusals(folder, loaded):
                 print(line, file=sys.stderr)
     write_report(folder)
-    theta = open_model(folder).tensors["theta"]
-    return RunResult(summary=summary, folder=folder, theta=theta)
+    return RunResult(summary=summary, folder=folder, theta=open_model(folder).tensors["theta"])
 
 
 def _load_submission(path: Path | None, sets: Sequence[str]) -> Job:
@@ -324,15 +322,12 @@ def fetch_status(folder: Path) -> DeploymentStatus:
     with OperatorClient(load_operator_home(folder)) as operator:
         said = operator.send_request("status")
     try:
+        parties = {to_one_line(str(each["name"])): each for each in said["parties"]}
         return DeploymentStatus(
             address=to_one_line(str(said["address"])),
             deployment_id=to_one_line(str(said["id"])),
-            parties={
-                to_one_line(str(each["name"])): bool(each["online"]) for each in said["parties"]
-            },
-            duplicates=tuple(
-                to_one_line(str(each["name"])) for each in said["parties"] if each.get("twice")
-            ),
+            parties={name: bool(each["online"]) for name, each in parties.items()},
+            duplicates=tuple(name for name, each in parties.items() if each.get("twice")),
             runs=tuple(map(_parse_run_status, said["runs"])),
         )
     except (KeyError, TypeError, AttributeError) as error:

@@ -104,12 +104,9 @@ class OperatorService:
 
     def build_service(self) -> Any:
         """Return the gRPC service."""
-        return build_service(
-            {
-                ASK: grpc.stream_unary_rpc_method_handler(self._handle_ask),
-                READ: grpc.stream_stream_rpc_method_handler(self._handle_read),
-            }
-        )
+        ask = grpc.stream_unary_rpc_method_handler(self._handle_ask)
+        read = grpc.stream_stream_rpc_method_handler(self._handle_read)
+        return build_service({ASK: ask, READ: read})
 
     async def _handle_ask(self, _requests: Any, context: Any) -> bytes:
         name = await self._admit_caller(context)
@@ -129,20 +126,16 @@ class OperatorService:
                 await context.abort(
                     grpc.StatusCode.INTERNAL, "An error occurred. Its cause is in the server's log."
                 )
-            kind = type(error)
-            answer = {
-                "error": f"{kind.__module__}.{kind.__qualname__}",
-                "message": describe_error(error),
-            }
+            name = f"{type(error).__module__}.{type(error).__qualname__}"
+            answer = {"error": name, "message": describe_error(error)}
         return format_json(answer).encode()
 
     async def _handle_read(self, _requests: Any, context: Any) -> AsyncIterator[bytes]:
         name = await self._admit_caller(context)
         request = await self._requests.read(name, context)
         try:
-            asked = await self._run_in_thread(
-                _parse_request, request, {"read": _REQUEST_FIELDS["read"]}
-            )
+            known = {"read": _REQUEST_FIELDS["read"]}
+            asked = await self._run_in_thread(_parse_request, request, known)
             if asked["file"] not in FILES or asked["offset"] < 0:
                 raise ValueError("no such file")
             path = self._queue.get_folder(asked["run"]) / asked["file"]
@@ -175,9 +168,7 @@ class OperatorService:
                 {"name": party.name, "online": index in online, "twice": index in twice}
                 for index, party in enumerate(of.parties)
             ],
-            "runs": [
-                self._build_run_status(run) for run in self._queue.list_runs()[-_MAX_RUNS_SHOWN:]
-            ],
+            "runs": list(map(self._build_run_status, self._queue.list_runs()[-_MAX_RUNS_SHOWN:])),
         }
 
     def _build_run_status(self, run: QueuedRun) -> dict[str, Any]:

@@ -243,8 +243,7 @@ class PartyClient:
         try:
             while True:
                 number, request = self._requests.take_next()
-                left_s = request.until + _GRACE_S - time.monotonic()
-                late = threading.Timer(left_s, self._late)
+                late = threading.Timer(request.until + _GRACE_S - time.monotonic(), self._late)
                 late.daemon = True
                 late.start()
                 reply = self._answers(request.frame)
@@ -321,8 +320,7 @@ class PartyClient:
         credentials = load_channel_credentials(self._folder, "party")
         outgoing: Outgoing = queue.SimpleQueue()
         with grpc.secure_channel(self._address, credentials, build_channel_options()) as channel:
-            attend = channel.stream_stream(ATTEND)
-            call: Any = attend(
+            call: Any = channel.stream_stream(ATTEND)(
                 _iterate_messages(outgoing), metadata=build_call_metadata(deployment_id)
             )
             self._call = call

@@ -29,7 +29,7 @@ from parley.deploy.run_watcher import STALE_FILES
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
-from parley.safe_io.os_errors import describe_cause
+from parley.safe_io.os_errors import describe_cause, report_os_errors
 from parley.safe_io.path_names import is_plain_name
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.machine_references import check_submission
@@ -148,13 +148,9 @@ class RunQueue:
         """Create the folder of a new run of checked queries and return its name."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         path = self._runs / f"{stamp}-queries-{secrets.token_hex(4)}"
-        try:
+        with report_os_errors(RunFolderError, f"Cannot create run folder {path}"):
             path.mkdir()
             write_file(path / QUERIES_FILE, text)
-        except OSError as error:
-            raise RunFolderError(
-                f"Cannot create run folder {path}: {describe_cause(error)}."
-            ) from error
         return self._enqueue(path.name, by=by)
 
     def resume(self, name: str, *, by: str) -> None:
@@ -164,16 +160,14 @@ class RunQueue:
         path = self.get_folder(name)
         with self._changed:
             known = self._state(path)
-            if known is not None and known.state in OPEN_STATES:
-                raise RunFolderError(
-                    f"{name} is {known.state}. Stop it first: parley stop DIR {name}"
-                )
-            if known is not None and known.state == "complete":
+            state = None if known is None else known.state
+            if state in OPEN_STATES:
+                raise RunFolderError(f"{name} is {state}. Stop it first: parley stop DIR {name}")
+            if state == "complete":
                 raise RunFolderError(f"{name} is complete. Write its page: parley report {path}")
-            kept = any(
-                (path / file).exists() for file in ("run-id", PROPOSED_ID_FILE, QUERIES_FILE)
-            )
-            if not kept and (known is None or known.state != SET_ASIDE):
+            begun = ("run-id", PROPOSED_ID_FILE, QUERIES_FILE)
+            kept = any((path / file).exists() for file in begun)
+            if not kept and state != SET_ASIDE:
                 raise RunFolderError(f"{name} never started. Submit the job again.")
             for stale in STALE_FILES:
                 (path / stale).unlink(missing_ok=True)

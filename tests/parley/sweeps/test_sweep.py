@@ -254,10 +254,7 @@ def test_cells_run_once_a_failed_one_does_not_stop_the_others(tmp_path, ran):
     )
     assert "2 runs compared" in sides.read_text()
     told = json.loads(invoked("compare", tmp_path / "alone", tmp_path / "alone", "--json").stdout)
-    assert [each["title"] for each in told["sections"]] == [
-        "No setting differs",
-        "Results",
-    ]
+    assert [each["title"] for each in told["sections"]] == ["No setting differs", "Results"]
     assert list_run_names([tmp_path / "a" / "run", tmp_path / "b"]) == ["run", "b"]
     assert list_run_names(alike := [tmp_path / "a" / "run", tmp_path / "run"]) == [*map(str, alike)]
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".svg", ".pdf", ".json"}
