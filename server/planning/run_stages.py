@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.pca_projection import with_components
 from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_state import State, select_components
@@ -236,6 +235,7 @@ def _apply_components(
     algorithm: FederatedAlgorithm, components: NDArray[np.float64] | None, state: State
 ) -> FederatedAlgorithm:
     """Return the algorithm on projected rows; public `components` must be those of the state."""
+    from parley.client.algorithms.pca_projection import with_components  # noqa: PLC0415 - spares its code for a model without components
 
     known = state["components"] if components is None else components
     if not np.array_equal(state.get("components", known), known):
