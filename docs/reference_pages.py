@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.command_table import LazyCommand
 from parley.deploy.run_watcher import REASON_MEANINGS
+from parley.deploy.stream.metrics_server import Monitor
 from parley.exit_status import EXIT_CODES
 from parley.safe_io.field_descriptions import describe_fields
 from parley.safe_io.toml_writing import format_toml_value
@@ -163,7 +165,7 @@ def build_exit_codes_page() -> str:
 
 
 def build_records_page() -> str:
-    """Build the page of the metrics in run folders: of rounds and of models."""
+    """Build the page of metrics: of rounds and models in run folders, and of the monitor."""
     parts = [
         "# Metrics and rounds",
         "Keys of a run folder's JSON. `summary.json` has the model's metrics under `evaluation`; "
@@ -175,7 +177,24 @@ def build_records_page() -> str:
         ("A line of rounds.jsonl", "round", RoundLine),
     ):
         parts += [f"## {title}", _build_record_table(record, section)]
-    return _join(parts)
+    return _join([*parts, *_build_monitor_entries()])
+
+
+def _build_monitor_entries() -> list[str]:
+    """Return the section on the metrics that `parley server --monitor PORT` serves."""
+    connections = SimpleNamespace(list_online=frozenset)
+    port = SimpleNamespace(deployment=SimpleNamespace(parties=()), connections=connections)
+    queue = SimpleNamespace(list_runs=list)
+    rows = []
+    for metric in Monitor(port, queue, say=lambda _event: None).collect():
+        name = metric.name + ("_total" if metric.type == "counter" else "")
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+        rows.append([_build_anchored(name), metric.type, labels, metric.documentation])
+    return [
+        "## Metrics of the monitor",
+        "`parley server DIR --monitor PORT` serves them at `/metrics`, for Prometheus.",
+        _build_table(["metric", "kind", "labels", "meaning"], rows),
+    ]
 
 
 PAGES: dict[str, tuple[str, Callable[[], str]]] = {
