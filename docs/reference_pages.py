@@ -188,7 +188,7 @@ def _build_monitor_entries() -> list[str]:
     rows = []
     for metric in Monitor(port, queue, say=lambda _event: None).collect():
         name = metric.name + ("_total" if metric.type == "counter" else "")
-        labels = ", ".join(f"`{label}`" for label in metric._labelnames)
+        labels = ", ".join(f"`{label}`" for label in metric._labelnames) or "–"
         rows.append([_build_anchored(name), metric.type, labels, metric.documentation])
     return [
         "## Metrics of the monitor",

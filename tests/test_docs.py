@@ -50,6 +50,10 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
     assert "| `RUN` | A run's folder. |" in pages["reference-cli.md"]  # arguments have their help
     for name in ("cli", "metrics"):
         assert "|  |" not in pages[f"reference-{name}.md"]
+    assert (
+        "| `parley_bytes_total`{ #parley_bytes_total } | counter |"
+        in (pages["reference-metrics.md"])
+    )
 
 
 def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType) -> None:
