@@ -80,11 +80,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrite links that leave a page in `docs/`, so that they lead to pages of the site, keep
-    numbers together with their signs, and set the page's weight in a search.
+    """Rewrite links that leave a page in `docs/`, so that they lead to pages of the site, and keep
+    numbers together with their signs.
     """
     del files
-    page.meta["search"] = {"boost": _get_search_boost(page.file.src_uri)}
     if page.file.generated_by is None:
         markdown = _relinked(markdown, f"docs/{page.file.src_uri}")
     parts = _CODE.split(markdown)
@@ -98,11 +97,6 @@ def on_page_content(html: str, **_: Any) -> str:
         return f'<code class="long">{_BREAK.sub("<wbr>", match[1])}</code>'
 
     return _LONG_CODE.sub(broken, html)
-
-
-def _get_search_boost(page: str) -> float:
-    """Return the weight of a page: keys and messages come before docstrings that repeat them."""
-    return 0.3 if page.startswith("reference/") else 3 if page in reference_pages.PAGES else 1
 
 
 def _bind_words(text: str) -> str:

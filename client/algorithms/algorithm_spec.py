@@ -37,10 +37,6 @@ def _accept_anything(*_: Any) -> None:
     """Accept the task without a further check."""
 
 
-def _return_unchanged(algorithm: Any, _: Any) -> Any:
-    return algorithm
-
-
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmSpec:
     """What server, party and report need to know about an algorithm, besides its functions.
@@ -78,7 +74,7 @@ class AlgorithmSpec:
     parse_size: Callable[[Mapping[str, Any]], tuple[str, int]]
     check: Callable[[Any, ReleasePlan], None] = _accept_anything
     check_state: Callable[[Any, State], None] = _accept_anything
-    bind: Callable[[Any, Any], Any] = _return_unchanged
+    bind: Callable[[Any, Any], Any] = lambda algorithm, _: algorithm
     build: Callable[[Mapping[str, Any], int, int], Any] | None = None
     answers_queries: bool = False
     trains_network: bool = False

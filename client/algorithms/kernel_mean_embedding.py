@@ -178,9 +178,8 @@ def _draw_weights(features: int, frequencies: int, length_scale: float, seed: in
     return waves
 
 
-def _get_weights(algorithm: RandomFeatures) -> NDArray[np.float64]:
+def _get_weights(own: RandomFeatures) -> NDArray[np.float64]:
     """Return `[p, F]` Ŵ, whole numbers."""
-    own = algorithm
     return np.asarray(_draw_weights(own.features, own.frequencies, own.length_scale, own.seed))
 
 

@@ -25,7 +25,7 @@ from parley.privacy.ledger.block_composition import Blocks, parse_blocks
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.secure_agg.encoding import FixedPoint
+from parley.secure_agg.encoding import FixedPoint, Ring
 
 if TYPE_CHECKING:
     from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
@@ -198,9 +198,7 @@ class ReleasePlan:
             noise += each.draw_many(count, stream)
         return noise
 
-    def encode(
-        self, values: NDArray[np.floating], streams: Sequence[NoiseStream]
-    ) -> NDArray[np.unsignedinteger[Any]]:
+    def encode(self, values: NDArray[np.floating], streams: Sequence[NoiseStream]) -> Ring:
         """Return `[B, d]` weighted contributions as ring elements, each with its noise share.
 
         Raises:
@@ -234,11 +232,8 @@ class ReleasePlan:
         return replace(self, encoding=fine)
 
     def add_central_noise(
-        self,
-        survivors: int,
-        stream: NoiseStream,
-        summed: NDArray[np.unsignedinteger[Any]] | None = None,
-    ) -> NDArray[np.unsignedinteger[Any]]:
+        self, survivors: int, stream: NoiseStream, summed: Ring | None = None
+    ) -> Ring:
         """Return `[d]` ring elements: a sum with one draw from the distribution of the shares' sum.
 
         For simulations only.

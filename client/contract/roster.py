@@ -178,9 +178,9 @@ def _parse_deployment(text: str, path: Path) -> Deployment:
         raise RosterError(f"{path}: {error}") from error
     if deployment.id != read.id:
         expected = f"{path}: Expected id {deployment.id}, computed from the parties listed"
-        got = f"{read.id}: a name or an identity was changed by hand"
+        why = "a name or an identity was changed by hand"
         remedy = "Ask the server administrator for the original file."
-        raise RosterError(f"{expected}, got {got}. {remedy}")
+        raise RosterError(f"{expected}, got {read.id}: {why}. {remedy}")
     return deployment
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from parley.client.data.column_types import ArrayColumn
 from parley.client.data.data_error import DataError
 from parley.client.data.raw_table import RawTable
-from parley.client.data.schema import FileFormat, Schema
+from parley.client.data.schema import Schema
 from parley.client.data.table_formats import ReadRequest, TableFormat
 
 if TYPE_CHECKING:
@@ -76,10 +76,6 @@ def to_series(name: str, values: Array) -> pl.Series:
     return pl.Series(name, [None if value is None else str(value) for value in whole], pl.String)
 
 
-def _read_memory_names(source: MemoryTable, _: FileFormat) -> list[str]:
-    return list(source.columns)
-
-
 def _read_memory_tables(source: MemoryTable, request: ReadRequest) -> Iterator[RawTable]:
     for label in request.schema.labels:
         if label in request.wanted:
@@ -88,4 +84,6 @@ def _read_memory_tables(source: MemoryTable, request: ReadRequest) -> Iterator[R
     return slice_columns(columns, request.schema, source.name)
 
 
-MEMORY_FORMAT = TableFormat(read_names=_read_memory_names, read_tables=_read_memory_tables)
+MEMORY_FORMAT = TableFormat(
+    read_names=lambda source, _: list(source.columns), read_tables=_read_memory_tables
+)

@@ -35,10 +35,6 @@ class ReadRequest:
     on_row_count: Callable[[int], None] | None = None
 
 
-def _find_no_fault(source: Any, file: FileFormat) -> DataError | None:
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class TableFormat:
     """How a table of one format is read.
@@ -51,7 +47,7 @@ class TableFormat:
 
     read_names: Callable[[Any, FileFormat], list[str]]
     read_tables: Callable[[Any, ReadRequest], Iterator[RawTable]]
-    find_name_fault: Callable[[Any, FileFormat], DataError | None] = _find_no_fault
+    find_name_fault: Callable[[Any, FileFormat], DataError | None] = lambda source, file: None
 
 
 FORMATS = PluginTable[TableFormat](

@@ -88,11 +88,7 @@ class Records:
 
 
 def build_records(
-    columns: Mapping[str, NDArray[Any]],
-    schema: Schema,
-    model_kind: str,
-    *,
-    source: str = "in memory",
+    columns: Mapping[str, NDArray[Any]], schema: Schema, model_kind: str, source: str = "in memory"
 ) -> Records:
     """Build the records of columns in memory, `[N]` each (`[N, …]` for kind "array")."""
     check_label(schema, model_kind)

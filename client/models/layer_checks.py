@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from parley.client.data.memory_limit import GIB, compute_free_bytes
 
@@ -41,7 +41,7 @@ class ScaleLayer(nn.Module):
         super().__init__()
         self.factor = factor
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return x times the factor."""
         return x * self.factor
 
@@ -142,7 +142,7 @@ def _check_registered(layer: nn.Module, name: str, known: set[int]) -> None:
         if attribute in _TORCH_ATTRIBUTES:
             continue
         parts = list(_iterate_parts(value))
-        tensors = [part for part in parts if isinstance(part, torch.Tensor)]
+        tensors = [part for part in parts if isinstance(part, Tensor)]
         layers = [part for part in parts if isinstance(part, nn.Module)]
         learned = [parameter for part in layers for parameter in part.parameters()]
         if not {id(parameter) for parameter in learned} <= known:
@@ -180,7 +180,7 @@ def _is_learning(layer: nn.modules.batchnorm._NormBase) -> bool:
     return layer.training or layer.running_mean is None
 
 
-def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
+def _is_equal(first: Tensor, second: Tensor) -> bool:
     """Return whether two tensors have the same shape and values; NaN equals NaN."""
     if first.shape != second.shape:
         return False
@@ -188,9 +188,7 @@ def _is_equal(first: torch.Tensor, second: torch.Tensor) -> bool:
 
 
 def check_repeatable(
-    module: nn.Module,
-    rows: torch.Tensor,
-    forward: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    module: nn.Module, rows: Tensor, forward: Callable[[Tensor], Tensor] | None = None
 ) -> None:
     """Refuse a forward pass that changes the module, or returns other scores the second time.
 

@@ -77,11 +77,9 @@ class RecordLosses:
         if each.shape != (len(x),):
             expected = f"Expected record_losses to return one loss per record, {[len(x)]}"
             raise ValueError(f"{expected}, got {list(each.shape)}.")
-        return each * self.get_weights(y, each) if self.weights else each
-
-    def get_weights(self, y: Tensor, like: Tensor) -> Tensor:
-        """Return `[b]` the weights of labels."""
-        return torch.tensor(self.weights, dtype=like.dtype, device=like.device)[y]
+        if not self.weights:
+            return each
+        return each * torch.tensor(self.weights, dtype=each.dtype, device=each.device)[y]
 
 
 CROSS_ENTROPY = RecordLosses()

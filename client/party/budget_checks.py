@@ -38,7 +38,7 @@ def check_budget(ledger: Ledger, dataset: DatasetConfig, accepted: AcceptedRun, 
     check_job(dataset, plan, releases=agreement.rounds, spent=spent)
     register_dataset(ledger, dataset, account=account, data=accepted.data, plan=plan)
     rounds = agreement.rounds
-    check_remaining_budget(ledger, dataset, plan, account=account, party=party, rounds=rounds)
+    check_remaining_budget(ledger, dataset, plan, account, party, rounds)
 
 
 def check_job(
@@ -60,13 +60,7 @@ def check_job(
 
 
 def check_remaining_budget(
-    ledger: Ledger,
-    dataset: DatasetConfig,
-    plan: ReleasePlan,
-    *,
-    account: str,
-    party: str,
-    rounds: int,
+    ledger: Ledger, dataset: DatasetConfig, plan: ReleasePlan, account: str, party: str, rounds: int
 ) -> None:
     """Check before a job's first round that the budget covers the job to its end.
 

@@ -40,8 +40,8 @@ def check_grid(
         finest = grid.scale_bits >= scale_bits
     if not finest:
         expected = f"Expected the finest grid of a ring of {grid.ring_bits} bits"
-        got = f"{grid.scale_bits} bits of scale: one more fits"
-        raise Declined(Reason.GRID, f"{expected}, got {got}.")
+        got = f"{grid.scale_bits} bits of scale"
+        raise Declined(Reason.GRID, f"{expected}, got {got}: one more fits.")
     unit = 1.0 if split is None or split.shares is None else split.shares.ring_unit
     inflation = grid.compute_inflation(sensitivity, plan.dimension) / unit
     if not inflation <= MAX_INFLATION:  # NaN is not

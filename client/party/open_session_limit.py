@@ -53,7 +53,7 @@ def derive_setup_nonce(party_folder: PartyFolder, identity: bytes, deployment: D
     count = party_folder.count_setups(roster)
     if count >= MAX_SETUPS:
         expected = f"Expected at most {MAX_SETUPS} set-ups with one roster"
-        got = "one more: each gives a server another graph to choose from"
+        why = "each gives a server another graph to choose from"
         remedy = "Continue with a new deployment and identities."
-        raise Declined(Reason.PROTOCOL, f"{expected}, got {got}. {remedy}")
+        raise Declined(Reason.PROTOCOL, f"{expected}, got one more: {why}. {remedy}")
     return derive_nonce(identity, roster=roster, count=count)

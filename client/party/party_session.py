@@ -7,7 +7,6 @@ the plan nothing is computed. Its refusal is a reason, never data.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +33,7 @@ class ReleaseAnswer:
             on its records.
     """
 
-    encoded: NDArray[np.unsignedinteger[Any]]
+    encoded: Ring
     weights: NDArray[np.float64]
     refused: dict[int, str]
     failed: tuple[int, ...]
@@ -49,7 +48,7 @@ class _PartialRelease:
     """
 
     plan_key: tuple[ReleasePlan, bool]
-    encoded: NDArray[np.unsignedinteger[Any]]
+    encoded: Ring
     parties: NDArray[np.bool_]
     failed: set[int] = field(default_factory=set)
 
@@ -166,7 +165,7 @@ class PartySession:
         values: NDArray[np.floating],
         parties: NDArray[np.int64],
         without_noise: bool,
-    ) -> NDArray[np.unsignedinteger[Any]]:
+    ) -> Ring:
         """Return these parties' values as ring elements, with noise shares if the plan has any."""
         if plan.shared_guarantee is None or without_noise:
             return plan.encoding.encode(values)

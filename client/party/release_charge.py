@@ -85,9 +85,9 @@ def register_dataset(
         registered = ledger.register(*budgets, among=False)[0].name
     if registered != account:
         expected = f"Expected other records in data set {account!r} than in {registered!r}"
-        got = "the same, saved in another way: they have one budget"
         remedy = f"Serve them only as {registered!r}, or set account = {registered!r}."
-        raise Declined(Reason.DATA_UNREADABLE, f"{expected}, got {got}. {remedy}")
+        what = f"{expected}, got the same, saved in another way"
+        raise Declined(Reason.DATA_UNREADABLE, f"{what}: they have one budget. {remedy}")
 
 
 def _adds_up_mu(plan: ReleasePlan) -> bool:

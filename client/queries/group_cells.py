@@ -115,5 +115,4 @@ def round_sums(codes: Codes, values: NDArray[np.float64], cells: int, bits: int)
     carried = bits - _LOW_BITS
     if carried < 0:
         return np.asarray((above << -carried) + (below >> bits))
-    found = (above + (below >> _LOW_BITS)) >> carried
-    return found
+    return np.asarray((above + (below >> _LOW_BITS)) >> carried)

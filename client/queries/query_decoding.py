@@ -31,7 +31,6 @@ def decode_query(value: Any) -> Query:
     if "where" not in value:
         raise DecodingError("Expected where, or null, in a query, got neither.")
     where = None if value["where"] is None else decode_where(value["where"])
-    rest = dict(value)
-    del rest["query"], rest["where"]
+    rest = {key: part for key, part in value.items() if key not in {"query", "where"}}
     query: Query = decode_dataclass(kind, rest, where=where)
     return query

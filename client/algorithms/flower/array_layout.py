@@ -62,11 +62,10 @@ class ArrayLayout:
         """Return the layout of named arrays of finite real numbers. Raises ArrayLayoutError."""
         for name, array in arrays.items():
             if str(array.dtype) not in _TYPES:
-                expected = f"Expected arrays of {', '.join(_TYPES)}"
-                why = "Noise can be added only to real numbers"
-                remedy = "Batch normalisation counts batches: use group normalisation."
                 raise ArrayLayoutError(
-                    f"{expected}, got {array.dtype} in {name!r}. {why}. {remedy}"
+                    f"Expected arrays of {', '.join(_TYPES)}, got {array.dtype} in {name!r}. "
+                    "Noise can be added only to real numbers. Batch normalisation counts "
+                    "batches: use group normalisation."
                 )
             if not (np.abs(array, dtype=np.float64) < MAX_PARAMETER).all():
                 raise ArrayLayoutError(f"Expected finite numbers in {name!r}, got others.")
@@ -123,16 +122,12 @@ class ArrayLayout:
         return layout
 
 
-def _is_size(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= MAX_MODEL_SIZE
-
-
 def _parse_slot(value: Any) -> ArraySlot:
     if isinstance(value, list) and len(value) == 3:
         name, dtype, shape = value
         is_named = isinstance(name, str) and name.isprintable() and len(name) <= MAX_TEXT_LENGTH
         has_shape = isinstance(shape, list) and len(shape) <= _MAX_DIMENSIONS
-        has_shape = has_shape and all(map(_is_size, shape))
+        has_shape = has_shape and all(type(n) is int and 0 <= n <= MAX_MODEL_SIZE for n in shape)
         # Axes of size 0 hide none that numpy would refuse.
         is_small = has_shape and math.prod(size or 1 for size in shape) <= MAX_MODEL_SIZE
         if is_named and dtype in _TYPES and is_small:

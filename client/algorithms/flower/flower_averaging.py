@@ -37,7 +37,7 @@ from parley.client.algorithms.flower.app_loading import (
 from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayoutError
 from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
 from parley.client.algorithms.noisy_sums import NoModel
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state import Floats, State
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import (
@@ -93,13 +93,7 @@ class FlowerAveraging(IterativeAlgorithm):
 
     @classmethod
     def from_app(
-        cls,
-        app: str,
-        initial: str,
-        *,
-        seed: int,
-        server_step: Mapping[str, Any],
-        **other_fields: Any,
+        cls, app: str, initial: str, *, seed: int, server_step: Mapping[str, Any], **others: Any
     ) -> FlowerAveraging:
         """Load an app on this machine, and its initial arrays. Raises FlowerAppError."""
         load_attribute(f"{_ADAPTER}:load_client_app")(app)
@@ -116,7 +110,7 @@ class FlowerAveraging(IterativeAlgorithm):
             layout=layout,
             initial=layout.flatten(arrays),
             server=ServerStep(**server_step),
-            **other_fields,
+            **others,
         )
 
     @property
@@ -167,13 +161,8 @@ class FlowerAveraging(IterativeAlgorithm):
         return Contribution(values=values, failed=())
 
     def _compute_update(
-        self,
-        theta: NDArray[np.float64],
-        plan: ReleasePlan,
-        randomness: Randomness,
-        party: int,
-        path: str,
-    ) -> NDArray[np.float64]:
+        self, theta: Floats, plan: ReleasePlan, randomness: Randomness, party: int, path: str
+    ) -> Floats:
         """Return `[d]` one party's update before it is clipped."""
         place = f"round {plan.round_number}, party {party}"
         if (found := compute_app_digest(self.app)) != self.digest:

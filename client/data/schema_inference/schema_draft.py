@@ -231,17 +231,14 @@ def _build_label_error(
 
 
 def _list_csv_remarks(
-    columns: Sequence[ColumnReading],
-    table: RawTable,
-    sources: Sequence[TableSource],
-    file_entry: Entry,
+    columns: Sequence[ColumnReading], table: RawTable, sources: Sequence[TableSource], file: Entry
 ) -> Iterator[str]:
     """Yield what may be wrong with how whole CSV files were read."""
-    if file_entry["header"] and all(_is_name_a_cell(column, table) for column in columns):
+    if file["header"] and all(_is_name_a_cell(column, table) for column in columns):
         yield "The first line looks like a record. If it has no names, use --no-header."
     if len(columns) == 1:
         yield f"Only one column, {columns[0].name!r}. If there are more, set --separator."
-    encoding = file_entry["encoding"]
+    encoding = file["encoding"]
     remedies = (find_encoding_remedy(get_source_name(each), encoding) for each in sources)
     yield from dict.fromkeys(filter(None, remedies))
 

@@ -170,7 +170,7 @@ def test_every_key_of_a_schema_and_every_missing_text_is_on_a_page(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "docs")
     reference = importlib.import_module("reference_pages").build_schema_page()
     for key in keys - {"kind"}:
-        assert f"| `{key.replace('_', '-')}` |" in reference, key
+        assert f"\n### `{key.replace('_', '-')}` " in reference, key
     for text in MISSING_TEXTS - {""}:
         assert f"`{text}`" in page, text
     example = page.split("```toml\n")[1].split("```")[0]

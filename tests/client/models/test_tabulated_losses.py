@@ -92,7 +92,7 @@ def test_slope_and_curvature_are_derivatives_and_nothing_is_steeper_than_g(own):
         (lambda z, y: math.log(z), "got ValueError"),
         (lambda z, y: 3.0, "depends on the margin"),
         (lambda z, y: "x", "an object of type str .*line"),
-        (lambda z, y: np.zeros((3, 2)), r"type ndarray and shape \(3, 2\) \(test_own"),
+        (lambda z, y: np.zeros((3, 2)), r"type ndarray and shape \(3, 2\) \(test_tabulated"),
     ],
 )
 def test_what_is_stated_falsely_or_is_no_such_loss_is_refused(loss, message):
