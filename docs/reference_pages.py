@@ -130,17 +130,16 @@ def build_session_page() -> str:
 
 def build_errors_page() -> str:
     """Build the page of the reasons that a party gives when it declines."""
-    rows = [
-        [_build_anchored(reason), f"{_to_sentence(text)}."]
-        for reason, text in REASON_MEANINGS.items()
-    ]
     return _join(
         [
             "# Why a party declines",
             "A party that declines gives one of these reasons, and no detail: its detail stays in "
             "its log. `parley status` and the server's log name the party and the reason. The "
             "party's owner sees what was expected and what was proposed in the party's log.",
-            _build_table(["reason", "meaning"], rows),
+            *(
+                f"## `{reason}` {{ #{reason} .entry }}\n\n{_to_sentence(text)}."
+                for reason, text in REASON_MEANINGS.items()
+            ),
         ]
     )
 
@@ -272,7 +271,7 @@ def _build_key_entry(
         facts.remove("default: none")
     anchor = "-".join(filter(None, (section, name.replace(".", "-"))))
     return (
-        f"### `{name}` {{ #{anchor} }}\n\n"
+        f"### `{name}` {{ #{anchor} .entry }}\n\n"
         f"{' · '.join(fact for fact in facts if fact)}\n{{: .facts }}\n\n{_to_markdown(meaning)}"
     )
 

@@ -32,7 +32,9 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
 ) -> None:
     monkeypatch.syspath_prepend(_ROOT / "docs")
     pages = importlib.import_module("reference_pages").build_reference_pages()
-    entry = re.compile(r"^### `([a-z.-]+)` \{ (#[a-z-]+) \}\n\n(.+)\n\{: .facts \}\n\n(.+)$", re.M)
+    entry = re.compile(
+        r"^### `([a-z.-]+)` \{ (#[a-z-]+) \.entry \}\n\n(.+)\n\{: .facts \}\n\n(.+)$", re.M
+    )
     for name, least in (("job", 100), ("party", 50), ("schema", 30), ("session", 10)):
         page = pages[f"reference-{name}.md"]
         found = entry.findall(page)
@@ -40,9 +42,15 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
         assert all(len(meaning.split()) >= 2 for *_, meaning in found), found
         assert len({anchor for _, anchor, *_ in found}) == len(found)
         assert not re.search(r"^## .*\n+(## |\Z)", page, re.M)  # a section without text
-    assert "### `dp-sgd.clip-norm` { #dp-sgd-clip-norm }\n\nnumber" in pages["reference-job.md"]
+    assert (
+        "### `dp-sgd.clip-norm` { #dp-sgd-clip-norm .entry }\n\nnumber" in pages["reference-job.md"]
+    )
     assert "`gradient-perturbation`" in pages["reference-job.md"]
-    assert "`approval-above` { #data-approval-above }\n\nnumber ≥ 0" in pages["reference-party.md"]
+    assert (
+        "`approval-above` { #data-approval-above .entry }\n\nnumber ≥ 0"
+        in pages["reference-party.md"]
+    )
+    assert "## `budget-exhausted` { #budget-exhausted .entry }" in pages["reference-reasons.md"]
     assert "list of lists of texts" in pages["reference-job.md"]
     assert "list of numbers · required" in pages["reference-schema.md"]  # of a pair
     assert "### parley ledger raise" in pages["reference-cli.md"]
