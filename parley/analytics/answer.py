@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from html import escape
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -370,18 +372,28 @@ def count_rows(table: Table) -> int:
     return len(next(iter(table.values())))
 
 
+def align_columns(rows: Sequence[Sequence[str]], numbers: Container[int]) -> list[str]:
+    """Return the rows as lines of columns. The columns `numbers` are aligned to the right.
+
+    >>> align_columns([["sex", "value"], ["female", "7"]], {1})
+    ['sex     value', 'female      7']
+    """
+    sizes = [max(map(len, column)) for column in zip_longest(*rows, fillvalue="")]
+    lines = []
+    for row in rows:
+        sized = enumerate(zip(row, sizes, strict=False))
+        texts = (
+            text.rjust(size) if at in numbers else text.ljust(size) for at, (text, size) in sized
+        )
+        lines.append("  ".join(texts).rstrip())
+    return lines
+
+
 def _format_table(table: Table) -> list[str]:
     head, count = list_columns(table), count_rows(table)
     cells = [head, *format_rows(table, _MAX_PRINTED_ROWS)]
-    sizes = [max(len(row[k]) for row in cells) for k in range(len(head))]
-    lines = [
-        "  "
-        + "  ".join(
-            text.rjust(size) if name in ENDS else text.ljust(size)
-            for name, text, size in zip(head, row, sizes, strict=True)
-        ).rstrip()
-        for row in cells
-    ]
+    numbers = {at for at, name in enumerate(head) if name in ENDS}
+    lines = [f"  {line}" for line in align_columns(cells, numbers)]
     if np.isnan(np.asarray(table.get("value", ()), dtype=np.float64)).any():
         lines.append("  –: too few records for this ε, or suppressed")
     more = [f"  … and {count - _MAX_PRINTED_ROWS} more cells"] if count > _MAX_PRINTED_ROWS else []

@@ -181,10 +181,9 @@ class PartitionQueries(ReleaseSession):
         label = f"partition-{self._partitions}-{digest[:12]}"
         price = compute_price(prices, relation, counting)
         budgets = self._session.charge_partition(label, price, prices)
-        own = {key: col[column] == key for key in budgets}
-        return tuple(
-            PartitionCell(
-                self, key, budget, own[key] if condition is None else own[key] & condition
-            )
-            for key, budget in budgets.items()
-        )
+        found = []
+        for key, budget in budgets.items():
+            own = col[column] == key
+            whole = own if condition is None else own & condition
+            found.append(PartitionCell(self, key, budget, whole))
+        return tuple(found)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.analytics.answer import UNIT_LIMITS, format_to_width
+from parley.analytics.answer import UNIT_LIMITS, align_columns, format_to_width
 from parley.client.queries.base import get_answer_key
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Adversary, Unit
@@ -170,15 +170,7 @@ class TableOne:
             lines.append((label, *(value for value, _ in both)))
             if both:
                 lines.append(("", *(ends for _, ends in both)))
-        wide = max(len(line) for line in lines)
-        sizes = [max(len(line[k]) for line in lines if k < len(line)) for k in range(wide)]
-        texts = [
-            "  ".join(
-                text.rjust(size) if k else text.ljust(size)
-                for k, (text, size) in enumerate(zip(line, sizes, strict=False))
-            ).rstrip()
-            for line in lines
-        ]
+        texts = align_columns(lines, range(1, max(map(len, lines))))
         return "\n".join([self.head, "", *texts, "", *self.notes])
 
     def to_csv(self) -> str:

@@ -159,17 +159,12 @@ def _build_guarantee_section(guarantee: CertifiedGuarantee) -> Section:
     """Return one unit's guarantee: its adversaries, an attacker's rates, its assumptions."""
     charged = guarantee_text.format_epsilon_delta(guarantee.epsilon, guarantee.delta)
     rows = [[guarantee.adversary_text, charged, "charged and checked from the entries"]]
-    rows += [
-        [
-            row.adversary.words,
-            "no bound is proved"
-            if row.epsilon is None
-            else guarantee_text.format_epsilon_delta(row.epsilon, row.delta),
-            "computed by the run",
-        ]
-        for row in guarantee.accounts
-        if row.adversary.words != guarantee.adversary.words
-    ]
+    for row in guarantee.accounts:
+        if row.adversary.words != guarantee.adversary.words:
+            loss = "no bound is proved"
+            if row.epsilon is not None:
+                loss = guarantee_text.format_epsilon_delta(row.epsilon, row.delta)
+            rows.append([row.adversary.words, loss, "computed by the run"])
     adversaries = Table(
         caption="Whom the promise protects against",
         head=["Adversary", "Privacy loss", "Source"],

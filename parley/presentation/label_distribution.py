@@ -59,14 +59,10 @@ def _count_named_labels(split: PartitionSummary) -> int:
 
 
 def _build_stacked_figure(split: PartitionSummary, counts: Sequence[Sequence[int]]) -> Figure:
-    layers = [
-        Bars(
-            name=name,
-            bars=[(party + 0.5, party + 1.5, float(row[at])) for party, row in enumerate(counts)],
-            colour=colour,
-        )
-        for at, (name, colour) in enumerate(zip(split.labels, _STACK, strict=False))
-    ]
+    layers = []
+    for at, (name, colour) in enumerate(zip(split.labels, _STACK, strict=False)):
+        bars = [(party + 0.5, party + 1.5, float(row[at])) for party, row in enumerate(counts)]
+        layers.append(Bars(name=name, bars=bars, colour=colour))
     chart = plot_bars(layers, x_title="party", y_title="records")
     return _build_figure(split, chart, _build_party_table(split, counts), build_legend(layers))
 

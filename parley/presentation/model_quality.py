@@ -150,6 +150,10 @@ def _build_calibration_figure(evaluation: ClassifierMetrics) -> Figure | None:
         for row in rows
         if row.within
     ]
+    shown = []
+    for row in rows:
+        shares = format_number(row.predicted, 3), format_estimate(row, "observed")
+        shown.append([*shares, format_number(round(row.records))])
     said = "middle of an interval" if boxes else "mean"
     lines, x_title = [_CALIBRATED, line], f"probability of {of}"
     return draw_figure(
@@ -159,14 +163,7 @@ def _build_calibration_figure(evaluation: ClassifierMetrics) -> Figure | None:
         Table(
             caption=f"Predicted probability of {of}, and how often it was true",
             head=[f"probability ({said})", "came true", "records"],
-            rows=[
-                [
-                    format_number(row.predicted, 3),
-                    format_estimate(row, "observed"),
-                    format_number(round(row.records)),
-                ]
-                for row in rows
-            ],
+            rows=shown,
         ),
         keys=build_legend([line, _CALIBRATED]),
     )

@@ -115,18 +115,12 @@ def plot_curves(
         build_layer([{"y": level.value}], "rule", {"y": y}, **_build_line_style(level))
         for level in levels
     ]
-    drawn += [
-        build_layer(
-            [{"x": at, "y": height} for at, height in _subsample_points(line.points)],
-            "line",
-            {"x": x, "y": y},
-            **_build_line_style(line),
-            strokeCap="butt" if line.dash else "round",
-            strokeJoin="round",
-            point={"filled": True, "size": 30, "color": line.colour} if few else False,
-        )
-        for line in lines
-    ]
+    for line in lines:
+        values = name_values(_subsample_points(line.points), "x", "y")
+        ends = {"strokeCap": "butt" if line.dash else "round", "strokeJoin": "round"}
+        point = {"filled": True, "size": 30, "color": line.colour} if few else False
+        look = {**_build_line_style(line), **ends, "point": point}
+        drawn.append(build_layer(values, "line", {"x": x, "y": y}, **look))
     return {"layer": drawn}
 
 

@@ -93,16 +93,13 @@ def list_run_lines(run: RunSummary, folder: Path) -> list[str]:
 def _format_size(run: RunSummary) -> str:
     """Return who learned what from how many records."""
     simulated = " (simulated)" if run.simulation_only else ""
-    return ", ".join(
-        part
-        for part in (
-            f"{run.parties:,} {format_noun(run.parties, 'party')}",
-            "" if run.model == _NOT_LEARNED else run.model,
-            _format_records(run),
-            f"{run.rounds_done:,} {format_noun(run.rounds_done, 'round')}{simulated}",
-        )
-        if part
+    parts = (
+        f"{run.parties:,} {format_noun(run.parties, 'party')}",
+        "" if run.model == _NOT_LEARNED else run.model,
+        _format_records(run),
+        f"{run.rounds_done:,} {format_noun(run.rounds_done, 'round')}{simulated}",
     )
+    return ", ".join(filter(None, parts))
 
 
 def _format_records(run: RunSummary) -> str:
