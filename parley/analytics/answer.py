@@ -288,12 +288,12 @@ class Answer:
             lines += [f"{self.title}   ({self.intervals.plural})", *_format_table(table)]
             for name, each in self.beside.items():
                 lines += [f"{name}:", *_format_table(each)]
-        together = f" for {charge.queries} queries together" if charge.queries > 1 else ""
-        together += f" in {len(self.earlier) + 1} steps" if self.earlier else ""
+        together = f" (for {charge.queries} queries together)" if charge.queries > 1 else ""
+        steps = f" in {len(self.earlier) + 1} steps" if self.earlier else ""
         lines.append(
             f"{self.survivors} of {self.parties} parties; {self.law}, scale {self.scale:.6g}; "
-            f"charged ε = {self.asked}{together} of {format_exact(charge.budget.epsilon)}, left "
-            f"{format_rounded_down(charge.left)} ({charge.budget.unit}, "
+            f"charged ε = {self.asked} of {format_exact(charge.budget.epsilon)}{together}{steps}, "
+            f"left {format_rounded_down(charge.left)} ({charge.budget.unit}, "
             f"{charge.budget.neighbouring}; against {charge.against.short})"
         )
         rates = [

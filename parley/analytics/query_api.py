@@ -28,6 +28,7 @@ from parley.client.queries.sum_queries import ChooseBest, ColumnSum
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.rounding import format_exact, to_fraction
 from parley.privacy.ledger.budget import DatasetBudget
+from parley.safe_io.plurals import format_noun
 from parley.server.planning.query_planner import PlannedBatch
 from parley.server.planning.session_terms import SessionTerms
 
@@ -403,17 +404,19 @@ def format_plan(
     scale = planned.compute_scale()
     nearer = planned.compute_error_ratios(terms.facts)
     errors = planned.compute_errors(terms.facts)
-    each = zip(queries, errors, nearer, planned.batch.weights, strict=True)
+    # The tuned queries request no count that is public.
+    cells = [query.count_cells(terms.facts.schema) for query in planned.batch.queries]
+    each = zip(queries, cells, errors, nearer, planned.batch.weights, strict=True)
     lines = [
-        f"{format_title(query)}: {query.count_cells(terms.facts.schema):,} cells, expected error "
+        f"{format_title(query)}: {count:,} {format_noun(count, 'cell')}, expected error "
         f"{error:.4g}{_format_own_error(error, factor)}, noise scale "
         f"{scale * factor / query.get_steps_per_unit(weight):.6g}"
-        for query, error, factor, weight in each
+        for query, count, error, factor, weight in each
     ]
     if min(nearer) < 1:
         lines.append(
-            "counts of the same records are made consistent: each answer uses the others and a "
-            "public number of records, and the budget is shared accordingly"
+            "counts of the same records are adjusted to agree with each other and with the public "
+            "number of records; this lowers their errors, and the budget is divided accordingly"
         )
     if planned.replacement is not None and planned.replacement.trusted:
         lines.append(f"only in a simulation: with real parties {planned.replacement.refusal}")

@@ -64,7 +64,7 @@ def verify_ledger_command(ledger: LedgerPath, named: LedgerUrl = None) -> None:
 
 def _format_head(head: ChainHead) -> str:
     """Return the end of the log, which shows whether a restored copy is the newest."""
-    return f"{head.records} records, hash {head.hash}"
+    return f"{head.records} lines in its log, hash {head.hash}"
 
 
 @ledger_app.command("copy")

@@ -86,9 +86,10 @@ def format_risk(guarantee: GuaranteeSummary, *, groups: bool) -> str:
     risk = f"{who} in at most {share} of cases"
     if not more:
         return risk
-    together, *rest = [(f"{each.members}", _format_rate(each.rate)) for each in more]
-    return f"{risk}; {together[0]} together in {together[1]}" + "".join(
-        f", {members} in {rate}" for members, rate in rest
+    several, *rest = more
+    group = attack_rate_text.format_group(several.members, guarantee.unit)
+    return f"{risk}; {group} in {_format_rate(several.rate)}" + "".join(
+        f", {each.members} in {_format_rate(each.rate)}" for each in rest
     )
 
 

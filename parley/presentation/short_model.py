@@ -80,18 +80,16 @@ def _build_column_row(shapes: ShapeFunctions) -> Row:
 
 
 def _format_effect(shape: ShapeFunction) -> str:
-    """Return a column's largest effect, as one number if it is the same in both directions.
+    """Return a column's smallest and largest effect.
 
     >>> from parley.prediction.shape_functions import ShapeFunction
     >>> curves = {"yes": (-0.5, 0.0, 0.5)}
     >>> _format_effect(ShapeFunction(name="age", drawn="line", values=(0, 5, 9), names=(),
     ...     curves=curves, band=None))
-    'age ±0.50'
+    'age −0.50 to 0.50'
     """
     label = shape.steepest[0]
     curve: Sequence[float] = shape.curves[label]
     low, high = format_number(min(curve), 2), format_number(max(curve), 2)
     named = f"{shape.name} ({label})" if len(shape.curves) > 1 else shape.name
-    if low.removeprefix("−") == high:
-        return f"{named} ±{high}"
     return f"{named} {low} to {high}"

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _NOT_LEARNED = "none"
 """Kind of a model that a job does not learn."""
+_EXACT_NOTE = "* Exact: no noise was added to this score. Only a simulation can show it."
 
 
 def build_overview_document(run: RunSummary, folder: Path) -> Document:
@@ -84,7 +85,7 @@ def list_run_lines(run: RunSummary, folder: Path) -> list[str]:
         Row("Table", _format_table(run), rank=2),
         Row("Self-audit", _format_self_audit(run), rank=1),
         Row("Saved", str(folder), whole=True),
-        Row("", "* Measured without noise, so shown only in a simulation." if measured else ""),
+        Row("", _EXACT_NOTE if measured else ""),
         Row("", _format_next(run, folder), rank=4),
     ]
     return format_rows(rows)

@@ -9,7 +9,7 @@ terminal.
     >>> rates = [AttackerRate(members=k, alarms=0.05, rate=k * 0.1261) for k in (1, 2)]
     >>> print(format_attack(rates, Unit.RECORD))
     who knows all other records and raises 5 % false alarms recognises one record in at most \
-12.7 % of cases; 2 together in 25.3 % (guessing: 5 %)
+12.7 % of cases; 2 records together in 25.3 % (guessing: 5 %)
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def format_group(members: int, unit: Unit) -> str:
 def format_attack(rates: Sequence[AttackerRate], unit: Unit) -> str:
     """Format what an attacker achieves, in one line that follows "an attacker"."""
     first, *more = rates
-    rest = [f"{each.members} together in {format_percent(each.rate)}" for each in more[:1]]
+    rest = [
+        f"{format_group(each.members, unit)} in {format_percent(each.rate)}" for each in more[:1]
+    ]
     rest += [f"{each.members} in {format_percent(each.rate)}" for each in more[1:]]
     return (
         f"who knows all other {unit.plural} and raises {format_percent(first.alarms)} false alarms "

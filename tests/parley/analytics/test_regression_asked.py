@@ -22,7 +22,7 @@ def test_parties_answer_every_step_and_pay_for_all_of_them_what_was_asked(tmp_pa
         assert 49.9 < answer.epsilon <= 50
         assert len(answer.earlier) == 3
         assert 9.9 < session.remaining < 60
-        assert "in 4 steps of 60" in str(answer)
+        assert "of 60 in 4 steps" in str(answer)
         pages = session.report().read_text()
     assert "step 3 of 4" in pages  # among the releases
     assert answer.table["coefficient"] == ["age", "sex: Male"]

@@ -228,7 +228,7 @@ def test_every_answer_says_what_is_found_of_one_of_the_unit_and_of_five(tmp_path
         assert "protected together in one party" in page
     (tmp_path / "t").mkdir()
     with simulated(tmp_path / "t", unit="party", records_per_party=200) as s:
-        assert "; 5 together in " in str(s.count(epsilon=0.5))
+        assert "; 5 parties together in " in str(s.count(epsilon=0.5))
 
 
 def test_a_session_of_persons_goes_on_without_another_charge(tmp_path):

@@ -257,7 +257,7 @@ def test_the_page_has_names_and_ranges(frame, tmp_path):
     assert ranges.rows[-1] == ["outcome", "label", "alive, died"]
     shown = result._repr_html_()  # as a notebook has it
     assert "ε = 1 at δ = 1e-05, per record (replace-one)" in shown.partition("<details>")[0]
-    assert "Measured without noise, so shown only in a simulation." in shown
+    assert "Exact: no noise was added to this score. Only a simulation can show it." in shown
     assert str(result.folder) in shown
     assert "&amp;lt;b&amp;gt;Mary" in shown  # the report, in a frame without scripts
 

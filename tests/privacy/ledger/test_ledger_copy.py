@@ -146,7 +146,7 @@ def test_an_old_ledger_is_read_and_written_only_after_its_upgrade(old: Path) -> 
     assert (said.exit_code, said.output) == (
         0,
         f"Version 6 was copied to {old}.version-6.\nUpgraded and verified.\n"
-        f"  {head.records} records, hash {head.hash}\n",
+        f"  {head.records} lines in its log, hash {head.hash}\n",
     )
     with Ledger.open(old) as ledger:
         assert ledger.verify(anchor=head) == []
