@@ -12,7 +12,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,9 @@ from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks, parse_blocks
 from parley.privacy.ledger.ledger_entry import LedgerEntry
-from parley.privacy.mechanisms.base import Mechanism
+from parley.privacy.mechanisms.base import Mechanism, SampledNoise
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.secure_agg.encoding import FixedPoint, Ring
-
-if TYPE_CHECKING:
-    from parley.privacy.mechanisms.subsampled_gaussian import SampledGaussian
 
 ACCOUNTANT_VERSION = "1"
 """Version of the accounting. It is raised if the same events would be charged differently."""
@@ -165,7 +162,7 @@ class ReleasePlan:
         return next((each for each in self.guarantees if each.shares is not None), None)
 
     @property
-    def sampled_noises(self) -> tuple[SampledGaussian, ...]:
+    def sampled_noises(self) -> tuple[SampledNoise, ...]:
         """The mechanisms of noise on sampled sums: accounts of the same noise, one per unit."""
         sampled = (each.mechanism.sampled for each in self.guarantees)
         return tuple(each for each in sampled if each is not None)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from parley.privacy.accounting.privacy_events import PoissonSampledGaussian
 from parley.privacy.accounting.rounding import check_positive, check_whole
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from parley.privacy.accounting.privacy_events import PrivacyEvent
-    from parley.privacy.mechanisms.subsampled_gaussian import PartySteps, SampledGaussian
     from parley.privacy.sampling.random_stream import NoiseStream
 
 
@@ -57,7 +57,7 @@ class Mechanism(ABC):
         return 1
 
     @property
-    def training(self) -> PartySteps | None:
+    def training(self) -> TrainingNoise | None:
         """The mechanism itself if it is the noise of a party's training; None: noise on a sum."""
         return None
 
@@ -67,7 +67,7 @@ class Mechanism(ABC):
         return self.training is not None
 
     @property
-    def sampled(self) -> SampledGaussian | None:
+    def sampled(self) -> SampledNoise | None:
         """The mechanism itself if it is the noise on several sums of sampled batches, else None."""
         return None
 
@@ -128,6 +128,68 @@ class Mechanism(ABC):
     @abstractmethod
     def describe(self) -> str:
         """Return one plain sentence about the noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepsNoise(Mechanism):
+    """Noise on each of several sums over Poisson batches, the steps of one release.
+
+    Attributes:
+        sampling_rate: the charged q.
+        attendance: probability p with which a whole party is in a sum, by its own coin; 1: always.
+    """
+
+    sampling_rate: float
+    steps: int
+    neighbouring: str
+    attendance: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole("steps", self.steps)
+        if not 0 < self.attendance <= 1:
+            raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
+        _ = self.step
+
+    @property
+    @abstractmethod
+    def multiplier(self) -> float:
+        """σ over the length C of one clipped vector, rounded down: the charged multiplier."""
+
+    @property
+    def step(self) -> PoissonSampledGaussian:
+        """Event of one step for the accountant; checks rate, multiplier and relation."""
+        return PoissonSampledGaussian(
+            sampling_rate=self.sampling_rate,
+            noise_multiplier=self.multiplier,
+            neighbouring=self.neighbouring,
+        )
+
+    def noise_tail(self, probability: float) -> float:
+        """Return the tail bound of one step's noise on its sum."""
+        return compute_normal_tail(self.scale, self.dimension, probability)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingNoise(StepsNoise):
+    """Interface of the noise of training inside the party (`subsampled_gaussian.PartySteps`)."""
+
+    clip_norm: float
+    noise_multiplier: float
+    clipped_share: float = 0.0
+
+    @property
+    @abstractmethod
+    def gradient_multiplier(self) -> float:
+        """σ_g: the noise added to a clipped sum has standard deviation σ_g·C."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampledNoise(StepsNoise):
+    """Interface of the noise on several sums of batches (`subsampled_gaussian.SampledGaussian`)."""
+
+    sigma: float
+    hidden: bool = False
 
 
 def check_probability(probability: float) -> None:

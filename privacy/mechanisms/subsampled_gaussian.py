@@ -14,7 +14,6 @@ sends.
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -31,13 +30,12 @@ from parley.privacy.accounting.privacy_events import (
     Approximate,
     BernoulliSteps,
     GaussianEvent,
-    PoissonSampledGaussian,
     PrivacyEvent,
     Repeated,
 )
-from parley.privacy.accounting.rounding import check_positive, check_whole, round_quotient_up
+from parley.privacy.accounting.rounding import check_positive, round_quotient_up
 from parley.privacy.accounting.threat_model import Neighbouring
-from parley.privacy.mechanisms.base import Mechanism, compute_normal_tail
+from parley.privacy.mechanisms.base import SampledNoise, StepsNoise, TrainingNoise
 from parley.privacy.sampling.rounded_gaussian import compute_rounded_distance, draw_rounded_gaussian
 
 if TYPE_CHECKING:
@@ -61,46 +59,6 @@ def _get_accountant_version() -> str:
     return version("dp-accounting")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepsNoise(Mechanism):
-    """Noise on each of several sums over Poisson batches, the steps of one release.
-
-    Attributes:
-        sampling_rate: the charged q.
-        attendance: probability p with which a whole party is in a sum, by its own coin; 1: always.
-    """
-
-    sampling_rate: float
-    steps: int
-    neighbouring: str
-    attendance: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole("steps", self.steps)
-        if not 0 < self.attendance <= 1:
-            raise ValueError(f"Expected attendance in (0, 1], got {self.attendance}.")
-        _ = self.step
-
-    @property
-    @abstractmethod
-    def multiplier(self) -> float:
-        """σ over the length C of one clipped vector, rounded down: the charged multiplier."""
-
-    @property
-    def step(self) -> PoissonSampledGaussian:
-        """Event of one step for the accountant; checks rate, multiplier and relation."""
-        return PoissonSampledGaussian(
-            sampling_rate=self.sampling_rate,
-            noise_multiplier=self.multiplier,
-            neighbouring=self.neighbouring,
-        )
-
-    def noise_tail(self, probability: float) -> float:
-        """Return the tail bound of one step's noise on its sum."""
-        return compute_normal_tail(self.scale, self.dimension, probability)
-
-
 def _build_event(noise: StepsNoise, attendance: float, *, together: int = 1) -> PrivacyEvent:
     """Return the event of a release's steps, or of the equivalent Gaussian at q = 1.
 
@@ -122,7 +80,7 @@ def _build_event(noise: StepsNoise, attendance: float, *, together: int = 1) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class SampledGaussian(StepsNoise):
+class SampledGaussian(SampledNoise):
     """round(N(0, σ²I)) on each of `steps` sequential integer sums over batches at rate q.
 
     Every party draws its records into the batch by its own coins. A record's contribution to a sum
@@ -149,8 +107,6 @@ class SampledGaussian(StepsNoise):
     law: ClassVar[str] = "sampled-gaussian"
     has_sampler_distance: ClassVar[bool] = True
     lengths: ClassVar[tuple[str, ...]] = ("sensitivity", "sigma")
-    sigma: float
-    hidden: bool = False
 
     def __post_init__(self) -> None:
         check_positive("sigma", self.sigma)
@@ -224,7 +180,7 @@ class SampledGaussian(StepsNoise):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartySteps(StepsNoise):
+class PartySteps(TrainingNoise):
     """`steps` steps of DP-SGD: Poisson batches at rate q, N(0, (σC)²I) on each clipped sum.
 
     `sensitivity` is that of one clipped sum, 2C under replace-one, C under add-or-remove-one.
@@ -246,9 +202,6 @@ class PartySteps(StepsNoise):
 
     law: ClassVar[str] = "dp-sgd"
     has_sampler_distance: ClassVar[bool] = True
-    clip_norm: float
-    noise_multiplier: float
-    clipped_share: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
