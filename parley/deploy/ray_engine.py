@@ -174,7 +174,7 @@ def start_ray_workers(address: str, deal: Callable[[int], Sequence[Shard]]) -> I
 
     Args:
         address: Address of the cluster; "auto" for the one on this machine, empty for a local one.
-        dealt: Function from the cluster's number of cores to the shards.
+        deal: Function from the cluster's number of cores to the shards.
     """
     _check_there(address)
     ray = _import_ray()

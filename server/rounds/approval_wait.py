@@ -8,28 +8,53 @@ nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame
 from parley.client.contract.refusals import Reason
+from parley.server.rounds.party_facts import PartyFacts
 from parley.server.rounds.party_requests import (
     TRANSIENT_REASONS,
+    Traffic,
+    Transport,
     compute_max_reply,
     exchange_frames,
 )
-from parley.server.rounds.party_status import PartyStatus
-
-if TYPE_CHECKING:
-    from parley.server.rounds.remote_parties import ConnectedParties
+from parley.server.rounds.party_status import PartyStates, PartyStatus
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
 """Pauses between two requests to a party; each is twice the one before."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ReachedParties:
+    """The parties of a deployment that a run reached, and how to reach them again.
+
+    Attributes:
+        timeout_s: for a party to answer one request.
+        needed: minimum number of parties that take part.
+        approval_s: how long to wait for owners who approve themselves.
+        facts: of each party that takes part; facts that must be equal are equal.
+    """
+
+    transport: Transport
+    party_states: PartyStates
+    timeout_s: float
+    needed: int
+    approval_s: float = 86_400.0
+    setup: Traffic = field(default_factory=Traffic)
+    facts: Mapping[int, PartyFacts] = field(default_factory=dict)
+
+    @property
+    def requiring_approval(self) -> frozenset[int]:
+        """Parties whose owners may have to approve."""
+        return frozenset(index for index, own in self.facts.items() if own.asks)
+
+
 def wait_for_approvals(
-    parties: ConnectedParties, proposals: Sequence[Agreement]
+    parties: ReachedParties, proposals: Sequence[Agreement]
 ) -> dict[int, Reason]:
     """Return the parties that do not take part, with reasons; the others' owners approved
     everything. The wait ends if too many are missing.
@@ -81,7 +106,7 @@ _RETRY_REASONS = TRANSIENT_REASONS | {Reason.WAITING}
 
 
 def _request_decisions(
-    parties: ConnectedParties, frames: Sequence[MessageFrame], online: Collection[int]
+    parties: ReachedParties, frames: Sequence[MessageFrame], online: Collection[int]
 ) -> Iterator[tuple[int, Reason | None]]:
     """Yield each party's answer to each of the proposals; None is an approval."""
     for frame in frames:

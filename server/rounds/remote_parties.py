@@ -23,17 +23,15 @@ from parley.client.contract.strict_decoding import DecodingError, decode_datacla
 from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.protocol_parameters import RunParameters
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.approval_wait import wait_for_approvals
+from parley.server.rounds.approval_wait import ReachedParties, wait_for_approvals
 from parley.server.rounds.cohort import RoundSum
 from parley.server.rounds.party_facts import PartyFacts
 from parley.server.rounds.party_requests import (
     Reply,
-    Traffic,
-    Transport,
     compute_max_reply,
     exchange_frames,
 )
-from parley.server.rounds.party_status import PartyStates, PartyStatus
+from parley.server.rounds.party_status import PartyStatus
 from parley.server.rounds.remote_cohort import PartyCohort
 from parley.server.rounds.round_release import MAX_ATTEMPTS, NotApproved
 
@@ -47,28 +45,17 @@ _POLL_S = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConnectedParties:
+class ConnectedParties(ReachedParties):
     """The parties of a deployment that are online, with what they reported.
 
     Attributes:
         data_head: which data requests are about, and how they are read: dataset, label, intercept,
             features and blocks.
-        timeout_s: for a party to answer one request.
-        needed: minimum number of parties that take part.
-        approval_s: how long to wait for owners who approve themselves.
-        facts: of each party that takes part; facts that must be equal are equal.
-        declined: reasons of the others.
+        declined: reasons of the parties that take no part.
     """
 
-    transport: Transport
     deployment: Deployment
-    party_states: PartyStates
     data_head: Mapping[str, Any]
-    timeout_s: float
-    needed: int
-    approval_s: float = 86_400.0
-    setup: Traffic = field(default_factory=Traffic)
-    facts: Mapping[int, PartyFacts] = field(default_factory=dict)
     declined: Mapping[int, Reason] = field(default_factory=dict)
 
     def find(self, *, run_id: str, sizes: bool, min_records: int = 1) -> Self:
@@ -241,11 +228,6 @@ class ConnectedParties:
             plan=plan,
             components=components,
         )
-
-    @property
-    def requiring_approval(self) -> frozenset[int]:
-        """Parties whose owners may have to approve."""
-        return frozenset(index for index, own in self.facts.items() if own.asks)
 
     def wait_for_approvals(self, proposals: Sequence[Agreement]) -> Self:
         """Wait for owners; return the parties whose owners approved everything, or need not.

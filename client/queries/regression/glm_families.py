@@ -29,7 +29,16 @@ from parley.privacy.accounting.threat_model import Neighbouring
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionOutcome:
-    """The keys of a query that define its outcome: see `RegressionQuery`."""
+    """The keys of a query that define its outcome.
+
+    Attributes:
+        column: the outcome: whether an event happened, a count, or a time.
+        event, occurred, bins, end, edges: see `Survival`; only `occurred` with logistic.
+        exposure: for counts: a column of numbers > 0 to which the mean is proportional; empty:
+            none.
+        cap: value at which counts are cut; 0: the end of their range.
+        dispersion: α of a negative binomial's variance μ + α·μ².
+    """
 
     column: str
     event: str = ""

@@ -65,15 +65,11 @@ _CHUNK_RECORDS = 4096
 class RegressionQuery(ColumnQuery, RegressionOutcome):
     """Coefficients of covariates, one step of their estimate.
 
+    The outcome's settings are those of `RegressionOutcome`.
+
     Attributes:
-        column: the outcome: whether an event happened, a count, or a time.
         of: columns of covariates.
         family: a key of `FAMILIES`.
-        event, occurred, bins, end, edges: see `Survival`; only `occurred` with logistic.
-        exposure: for counts: a column of numbers > 0 to which the mean is proportional; empty:
-            none.
-        cap: value at which counts are cut; 0: the end of their range.
-        dispersion: α of a negative binomial's variance μ + α·μ².
         step, start, centres: number of the step; γ, then β; the centres that are subtracted from
             covariates: see `build_next_step`.
     """
