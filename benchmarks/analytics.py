@@ -35,7 +35,7 @@ import parley
 from parley.analytics.answer_intervals import AnswerSource, Intervals, NoisyCounts
 from parley.analytics.quantile_search import QuantileResult, QuantileSearch
 from parley.client.data.memory_columns import build_memory_table
-from parley.client.data.raw_party_block import RawPartyBlock, read_raw_party_block
+from parley.client.data.query_party_block import RawPartyBlock, read_raw_party_block
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.consistency import BatchConsistency

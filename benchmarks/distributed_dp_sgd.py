@@ -42,7 +42,7 @@ from parley.privacy.mechanisms.gaussian import Gaussian
 from parley.privacy.mechanisms.noise_shares import Shares
 from parley.privacy.sampling.random_stream import NoiseStream, Randomness
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
-from parley.secure_agg.masked_sum import MaskedSum
+from parley.secure_agg.in_process_protocol import MaskedSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data.experiment_loading import load_experiment

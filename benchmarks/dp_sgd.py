@@ -23,7 +23,7 @@ import torch
 from dp_sgd_parties import CLIP, RATE, SIGMA, Step, private_step
 from torch import nn
 
-from parley.client.data import parallel_chunks
+from parley.client.data import threaded_chunks
 from parley.client.dp_sgd.batch_sums import compute_party_sum
 from parley.client.dp_sgd.torch_clipping import compute_clipped_sum
 from parley.client.dp_sgd.training_settings import LocalTraining
@@ -123,7 +123,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     clock = time.perf_counter if options.threads > 1 else time.process_time
     if options.threads == 1:
-        parallel_chunks._count_cores = lambda: 1  # type: ignore[assignment]
+        threaded_chunks._count_cores = lambda: 1  # type: ignore[assignment]
     warnings.filterwarnings("ignore")
     for name in (options.only,) if options.only else NETWORKS:
         own, batch = network_of(name, options.precision)

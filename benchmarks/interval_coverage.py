@@ -31,14 +31,14 @@ import numpy as np
 
 from parley.analytics.backends import build_terms
 from parley.analytics.session_settings import Settings
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import AnsweredQuery, Query, QueryFacts
 from parley.client.queries.correlations import CorrelationsQuery, _list_entries
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.regression.design_matrix import Design
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sum_queries import ColumnSum
+from parley.client.queries.sums_and_selections import ColumnSum
 from parley.privacy.estimation.moment_regression import NoisySecondMoments
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sampling.random_stream import NoiseStream

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from parley.client.data.content_digest import ContentDigest, digest_rows, sum_contents
+from parley.client.data.multiset_digest import ContentDigest, digest_rows, sum_contents
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger

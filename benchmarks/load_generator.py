@@ -18,7 +18,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     MAX_REQUEST_BYTES,
     MessageFrame,
     build_response,
@@ -55,6 +55,14 @@ from parley.secure_agg.messages import (
 )
 from parley.secure_agg.pair_keys import with_revealed_beacon
 from parley.secure_agg.party_masking import MaskJob
+from parley.secure_agg.predicted_outcome import (
+    ENVELOPE_BYTES,
+    KEM_ITEM_BYTES,
+    SECRET_BYTES,
+    TAG_BYTES,
+    pack_mask,
+    unpack_mask,
+)
 from parley.secure_agg.primitives import (
     KEM_SEED_BYTES,
     compute_share_digest,
@@ -69,14 +77,6 @@ from parley.secure_agg.protocol_digests import (
     digest_survivors,
 )
 from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
-from parley.secure_agg.round_outcome import (
-    ENVELOPE_BYTES,
-    KEM_ITEM_BYTES,
-    SECRET_BYTES,
-    TAG_BYTES,
-    pack_mask,
-    unpack_mask,
-)
 
 
 @cache

@@ -20,8 +20,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from parley.client.data.parallel_chunks import limit_blas_threads
 from parley.client.data.party_block import PartyBlock
+from parley.client.data.threaded_chunks import limit_blas_threads
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.row_quantization import prepare_rows

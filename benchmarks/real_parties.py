@@ -102,7 +102,7 @@ class Meter:
 
 def serve(folder: Path, profile: bool) -> None:
     """Serve one run with a deployment's default timeouts, and print a line per event."""
-    from parley.deploy.deployment_folders import check_server
+    from parley.deploy.deployment_folder_checks import check_server
     from parley.deploy.stream.deployment_server import _AWAY_S
     from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
     from parley.server.jobs.job_file import load_job

@@ -53,18 +53,18 @@ sys.path.append(str(Path(__file__).resolve().parent))
 
 from parley.secure_agg.grid_selection import choose_grid
 from parley.secure_agg.ideal_sum import build_simulated_parameters, with_simulated_beacon
+from parley.secure_agg.in_process_protocol import MaskedSum
 from parley.secure_agg.interface import DropStage
 from parley.secure_agg.mask_expansion import PIECE_BYTES, add_masks, allocate_aligned
 from parley.secure_agg.mask_graph import NO_BEACON
-from parley.secure_agg.masked_sum import MaskedSum
 from parley.secure_agg.party_masking import MaskJob
+from parley.secure_agg.predicted_outcome import HEADER_BYTES
 from parley.secure_agg.primitives import _build_counter_stream, _build_gcm_stream
 from parley.secure_agg.protocol_parameters import (
     DerivedParameters,
     RunParameters,
     derive_parameters,
 )
-from parley.secure_agg.round_outcome import HEADER_BYTES
 
 KINDS = (
     "", "advertise", "roster", "shares", "plan", "vector", "survivors", "confirm",

@@ -15,7 +15,7 @@ import argparse
 
 import numpy as np
 
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryFacts
 from parley.client.queries.survival import Survival

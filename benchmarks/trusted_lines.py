@@ -20,7 +20,7 @@ be refused or not be refused, be worse, or be described wrongly. Decisions:
 - Decoding from the network does not count. Charge, noise, computation and the keys of the masks all
   come from the one decoded agreement. A party that decoded another one only adds noise to a sum.
   Tables that turn it into an algorithm or a model do not count either
-  (`client.algorithms.registry`, `.kind`, `client.models.linear_serialization`), because the one
+  (`client.algorithms.registry`, `.kind`, `client.models.linear_model_codec`), because the one
   object that they create both states the claim and computes.
 - Calibration of noise to a budget (`privacy.calibration`) does not count, because the charge is
   computed from the noise.
@@ -72,12 +72,12 @@ EVERY = {
     "reading": (
         *(
             "client.data.party_block",
-            "client.data.budget_blocks",
-            "client.data.parallel_chunks",
+            "client.data.block_selection",
+            "client.data.threaded_chunks",
             "client.data.cell_parsing",
         ),
         *("client.data.parquet_table_format", "client.data.column_types"),
-        *("client.data.content_digest", "client.data.csv_text", "client.data.table_reading"),
+        *("client.data.multiset_digest", "client.data.csv_reader", "client.data.table_reading"),
         *("client.data.schema", "client.data.raw_table"),
     ),
     "encoding": ("secure_agg.encoding",),
@@ -90,7 +90,7 @@ _OTHER_LAWS = (
     *("privacy.sampling.l2_laplace", "privacy.sampling.gamma", "privacy.sampling.discrete_noise"),
 )
 _ROWS = (
-    *("client.data.training_records", "client.data.record_joining"),
+    *("client.data.training_records", "client.data.record_concatenation"),
     *("client.features.base", "client.features.row_preparation", "client.models.row_quantization"),
     "client.models.contribution_clipping",
 )
@@ -112,7 +112,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "gradient perturbation": (*_LINEAR, "client.algorithms.gradient_perturbation"),
     "output perturbation": (
         *_LINEAR,
-        *("client.algorithms.output_perturbation", "client.algorithms.noisy_sums"),
+        *("client.algorithms.output_perturbation", "client.algorithms.noisy_sum_algorithms"),
         *("client.solvers.local_optima", "client.solvers.batched_optima"),
         *("client.solvers.constrained_ridge", "client.solvers.optimum_certificate"),
         "privacy.calibration.optimum_sensitivity",
@@ -121,12 +121,12 @@ KINDS: dict[str, tuple[str, ...]] = {
     "distributed DP-SGD": (*_NETWORK, "client.algorithms.distributed_dp_sgd"),
     "queries": (
         *("client.queries.*", "client.queries.filters.*", "client.algorithms.query_release"),
-        *("client.algorithms.noisy_sums", "privacy.mechanisms.private_selection"),
-        *("privacy.mechanisms.randomised_response", "client.data.raw_party_block", *_OTHER_LAWS),
+        *("client.algorithms.noisy_sum_algorithms", "privacy.mechanisms.private_selection"),
+        *("privacy.mechanisms.randomised_response", "client.data.query_party_block", *_OTHER_LAWS),
     ),
     "tables and moments": (
-        *(*_ROWS, "client.data.record_codes"),
-        *("client.algorithms.noisy_sums", "client.algorithms.pair_tables"),
+        *(*_ROWS, "client.data.record_discretization"),
+        *("client.algorithms.noisy_sum_algorithms", "client.algorithms.pair_tables"),
         *("client.algorithms.second_moments", "client.algorithms.kernel_mean_embedding"),
     ),
 }

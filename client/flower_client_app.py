@@ -17,7 +17,7 @@ from pathlib import Path
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from parley.client.contract.party_messages import WireError, build_refusal, encode_frame
+from parley.client.contract.message_frames import WireError, build_refusal, encode_frame
 from parley.client.contract.refusals import Reason
 
 _log = logging.getLogger("parley.party")

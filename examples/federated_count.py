@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.own_algorithm import Statistic
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring, Unit

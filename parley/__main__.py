@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from parley.interrupts import end_quietly
+from parley.startup_interrupts import end_quietly
 
 
 def start() -> NoReturn:

@@ -12,7 +12,7 @@ import typer.main
 from typer.core import TyperGroup
 from typer.models import CommandInfo
 
-from parley.interrupts import raise_interrupts
+from parley.startup_interrupts import raise_interrupts
 from parley.terminal.heartbeat import say_working
 
 _PANEL = "Deployments: real parties, each on its own machine"

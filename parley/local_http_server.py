@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from parley.max_connections import MAX_CONNECTIONS
+from parley.connection_limit import MAX_CONNECTIONS
 
 CONNECTION_S = 10.0
 """Seconds from the accepted connection to the last byte of the answer."""

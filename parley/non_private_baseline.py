@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from parley.client.models.linear_serialization import encode_linear_model
+from parley.client.models.linear_model_codec import encode_linear_model
 from parley.command_options import JobFile, Overrides
 from parley.safe_io.file_writing import write_file
 from parley.server.jobs.job import Job

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.messages import SERVER, Advertise, Ciphertexts, Encapsulated, encode
+from parley.secure_agg.predicted_outcome import KEM_ITEM_BYTES, pack_mask
 from parley.secure_agg.protocol_parameters import RunParameters
-from parley.secure_agg.round_outcome import KEM_ITEM_BYTES, pack_mask
 
 
 @dataclass(kw_only=True, repr=False)

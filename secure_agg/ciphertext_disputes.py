@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from parley.secure_agg.ciphertext_delivery import CiphertextDelivery
-from parley.secure_agg.confirmation_rules import count_signers_near, count_signers_needed
+from parley.secure_agg.confirmation_threshold import count_signers_near, count_signers_needed
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.messages import Complaint, Evidence, split_kem_items
 from parley.secure_agg.pair_keys import (
@@ -18,8 +18,8 @@ from parley.secure_agg.pair_keys import (
     compute_transcript,
     is_confirmation_tag,
 )
+from parley.secure_agg.predicted_outcome import unpack_mask
 from parley.secure_agg.primitives import KEY_BYTES, decapsulate, derive_kem_public_key
-from parley.secure_agg.round_outcome import unpack_mask
 
 
 def record_complaint(delivery: CiphertextDelivery, message: Complaint) -> None:

@@ -22,9 +22,9 @@ import numpy as np
 from parley.secure_agg.encoding import Ring, get_ring_dtype
 from parley.secure_agg.interface import DropStage, LocalProtocolError, SumResult
 from parley.secure_agg.mask_graph import digest_nonces
+from parley.secure_agg.predicted_outcome import compute_outcome
 from parley.secure_agg.primitives import digest
 from parley.secure_agg.protocol_parameters import STAGES, RunParameters
-from parley.secure_agg.round_outcome import compute_outcome
 
 
 def build_simulated_parameters(*, seed: bytes = b"", **options: Any) -> RunParameters:

@@ -19,9 +19,7 @@ import numpy as np
 
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import NONCE_BYTES
-from parley.secure_agg.primitives import KEM_SEED_BYTES, PUBLIC_KEY_BYTES
-from parley.secure_agg.protocol_parameters import KEY_EXCHANGE, RunParameters, is_before_pairing
-from parley.secure_agg.round_outcome import (
+from parley.secure_agg.predicted_outcome import (
     COMMITMENT_BYTES,
     ENVELOPE_BYTES,
     HEADER_BYTES,
@@ -33,6 +31,8 @@ from parley.secure_agg.round_outcome import (
     count_mask_bytes,
     unpack_mask,
 )
+from parley.secure_agg.primitives import KEM_SEED_BYTES, PUBLIC_KEY_BYTES
+from parley.secure_agg.protocol_parameters import KEY_EXCHANGE, RunParameters, is_before_pairing
 
 SERVER = 2**32 - 1
 """Sender index of the server's messages."""

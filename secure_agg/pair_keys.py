@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from parley.secure_agg.interface import RemoteProtocolError
 from parley.secure_agg.mask_graph import digest_nonces
 from parley.secure_agg.messages import split_nonces
+from parley.secure_agg.predicted_outcome import TAG_BYTES, unpack_mask
 from parley.secure_agg.primitives import (
     agree,
     decapsulate,
@@ -37,7 +38,6 @@ from parley.secure_agg.primitives import (
     is_valid_signature,
 )
 from parley.secure_agg.protocol_parameters import RunParameters
-from parley.secure_agg.round_outcome import TAG_BYTES, unpack_mask
 
 
 class DirectionKeys(NamedTuple):

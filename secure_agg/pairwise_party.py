@@ -37,10 +37,10 @@ from parley.secure_agg.party_key_setup import (
 )
 from parley.secure_agg.party_masking import MaskJob, open_round, prepare_round
 from parley.secure_agg.party_state import MaskingState, OpenRound, PartyPhase
+from parley.secure_agg.predicted_outcome import SECRET_BYTES, pack_mask, unpack_mask
 from parley.secure_agg.primitives import KEM_SEED_BYTES, Entropy, derive_signing_public_key, sign
 from parley.secure_agg.protocol_digests import digest_advertisement, digest_survivors
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
-from parley.secure_agg.round_outcome import SECRET_BYTES, pack_mask, unpack_mask
 from parley.secure_agg.survivor_confirmation import (
     accept_survivors,
     build_reveal,

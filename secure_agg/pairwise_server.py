@@ -30,8 +30,8 @@ from parley.secure_agg.messages import (
     Vector,
     decode,
 )
+from parley.secure_agg.predicted_outcome import ENVELOPE_BYTES, choose_participants, find_eligible
 from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
-from parley.secure_agg.round_outcome import ENVELOPE_BYTES, choose_participants, find_eligible
 from parley.secure_agg.server_key_setup import AdvertisedKeys
 from parley.secure_agg.server_round import BadDealer, ServerPhase, ServerRound
 

@@ -27,6 +27,7 @@ from parley.secure_agg.pair_keys import (
     with_revealed_beacon,
 )
 from parley.secure_agg.party_state import MaskingState, Pairing
+from parley.secure_agg.predicted_outcome import SECRET_BYTES, SIGNATURE_BYTES, unpack_mask
 from parley.secure_agg.primitives import (
     KEY_BYTES,
     PUBLIC_KEY_BYTES,
@@ -37,7 +38,6 @@ from parley.secure_agg.primitives import (
 )
 from parley.secure_agg.protocol_digests import digest_advertisement
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
-from parley.secure_agg.round_outcome import SECRET_BYTES, SIGNATURE_BYTES, unpack_mask
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)

@@ -41,6 +41,12 @@ from parley.secure_agg.party_key_setup import (
     parse_outgoing,
 )
 from parley.secure_agg.party_state import MaskingState, OpenRound, PartyPhase, PreparedRound
+from parley.secure_agg.predicted_outcome import (
+    ENVELOPE_BYTES,
+    HEADER_BYTES,
+    SECRET_BYTES,
+    unpack_mask,
+)
 from parley.secure_agg.primitives import Entropy, compute_share_digest, seal
 from parley.secure_agg.protocol_digests import (
     compute_commitment,
@@ -49,7 +55,6 @@ from parley.secure_agg.protocol_digests import (
     encode_binding,
 )
 from parley.secure_agg.protocol_parameters import ProtocolRequirements
-from parley.secure_agg.round_outcome import ENVELOPE_BYTES, HEADER_BYTES, SECRET_BYTES, unpack_mask
 from parley.secure_agg.shamir import split
 
 

@@ -19,10 +19,10 @@ from parley.secure_agg.mask_graph import (
     compute_nonce_commitment,
 )
 from parley.secure_agg.messages import SERVER, Advertise, Nonces, Roster, encode
+from parley.secure_agg.predicted_outcome import pack_mask
 from parley.secure_agg.primitives import KEY_BYTES, is_kem_public_key, is_valid_signature, is_weak
 from parley.secure_agg.protocol_digests import digest_advertisement
 from parley.secure_agg.protocol_parameters import RunParameters
-from parley.secure_agg.round_outcome import pack_mask
 
 _Value = TypeVar("_Value")
 

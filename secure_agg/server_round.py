@@ -36,6 +36,12 @@ from parley.secure_agg.messages import (
     encode,
 )
 from parley.secure_agg.pair_keys import apply_pad, derive_mask_key, derive_pair_base
+from parley.secure_agg.predicted_outcome import (
+    ENVELOPE_BYTES,
+    SECRET_BYTES,
+    SHARE_DIGEST_BYTES,
+    pack_mask,
+)
 from parley.secure_agg.primitives import compute_share_digest, is_valid_signature, unseal
 from parley.secure_agg.protocol_digests import (
     compute_commitment,
@@ -45,12 +51,6 @@ from parley.secure_agg.protocol_digests import (
     encode_binding,
 )
 from parley.secure_agg.protocol_parameters import RunParameters, is_before_pairing
-from parley.secure_agg.round_outcome import (
-    ENVELOPE_BYTES,
-    SECRET_BYTES,
-    SHARE_DIGEST_BYTES,
-    pack_mask,
-)
 from parley.secure_agg.shamir import combine
 
 

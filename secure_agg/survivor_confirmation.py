@@ -11,11 +11,18 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.confirmation_rules import count_signers_near, count_signers_needed
+from parley.secure_agg.confirmation_threshold import count_signers_near, count_signers_needed
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import Bytes, Confirmations, Reveal, RoundStart, Survivors, decode
 from parley.secure_agg.pair_keys import PairKeyComputer, find_signers
 from parley.secure_agg.party_state import MaskingState, OpenRound
+from parley.secure_agg.predicted_outcome import (
+    ENVELOPE_BYTES,
+    SECRET_BYTES,
+    SIGNATURE_BYTES,
+    pack_mask,
+    unpack_mask,
+)
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.protocol_digests import (
     compute_plan_digest,
@@ -23,13 +30,6 @@ from parley.secure_agg.protocol_digests import (
     encode_binding,
 )
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
-from parley.secure_agg.round_outcome import (
-    ENVELOPE_BYTES,
-    SECRET_BYTES,
-    SIGNATURE_BYTES,
-    pack_mask,
-    unpack_mask,
-)
 
 _NO_SHARE = bytes(SECRET_BYTES)
 

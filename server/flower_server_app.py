@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING
 from flwr.app import Context, Message
 from flwr.serverapp import Grid, ServerApp
 
-from parley.client.contract.party_messages import WireError
+from parley.client.contract.message_frames import WireError
 from parley.client.contract.roster import load_deployment
 from parley.client.flower_client_app import build_content, read_frame
 from parley.safe_io.path_names import is_plain_name
+from parley.server.jobs.flower_run_config import from_run_config
 from parley.server.jobs.machine_references import check_submission
-from parley.server.jobs.run_config import from_run_config
 from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.server.rounds.party_requests import LARGEST_REPLY
 from parley.server.run_launcher import launch_run, open_run, record_error

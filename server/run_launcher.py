@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 from safetensors.numpy import load_file
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_error
 from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder
-from parley.server.records.stored_job import load_run_job, open_run_folder
+from parley.server.records.run_opening import load_run_job, open_run_folder
 from parley.server.rounds.run_coordinator import coordinate
 
 if TYPE_CHECKING:

@@ -56,7 +56,7 @@ CLASSES = {
 EXCEPTIONS = {
     "client/algorithms/query_release.py": "records that answer for themselves: one query can ask "
     "them",
-    "client/algorithms/held_out_counts.py": "a linear model says of many rows what it says of each",
+    "client/algorithms/held_out_histogram.py": "a linear model scores rows alone or together",
     "client/data/": "columns are read where they are described: one room, its own union",
     "client/features/": "a map says which columns it takes",
     "client/party/loaded_dataset.py": "a linear model's loss knows labels, everything else takes "

@@ -15,13 +15,13 @@ from typing import Any
 import numpy as np
 
 from parley.client.algorithms.query_release import QueryRelease
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
 from parley.client.party.refusal_rules import RefusalRules
 from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.randomised_response import ResponseQuery
-from parley.client.queries.sum_queries import ChooseBest
+from parley.client.queries.sums_and_selections import ChooseBest
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Neighbouring, Unit
 from parley.privacy.audit.event_counts import Hits

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, runti
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.rounding import round_up, to_fraction

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, SampledSums
 from parley.client.algorithms.network_algorithm import NetworkAlgorithm
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums

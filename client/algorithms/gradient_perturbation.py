@@ -31,8 +31,8 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Weights
 from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
 from parley.client.algorithms.linear_task_codec import build_linear_spec
-from parley.client.algorithms.noise_gain import compute_noise_gain
-from parley.client.contract.model_state import State
+from parley.client.algorithms.noise_propagation import compute_noise_gain
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.integer_gradients import MAX_RECORDS, SlopeGrid, compute_gradients

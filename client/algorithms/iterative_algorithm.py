@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 
 
 @runtime_checkable

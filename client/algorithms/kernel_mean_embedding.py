@@ -36,12 +36,12 @@ from parley.client.algorithms.algorithm_spec import (
     get_settings,
 )
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
-from parley.client.contract.model_state import Floats
+from parley.client.algorithms.noisy_sum_algorithms import NoModel, SumOfRecords
+from parley.client.contract.model_state_encoding import Floats
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
-from parley.client.data.record_codes import MAX_VALUES, encode_classes
+from parley.client.data.record_discretization import MAX_VALUES, encode_classes
 from parley.client.features.random_fourier import draw_public_normals
 from parley.privacy.sensitivity.bounded_sets import Set
 

@@ -15,12 +15,12 @@ from parley.client.algorithms.algorithm_spec import (
     compute_min_parameters,
     get_settings,
 )
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, decode_value
+from parley.client.models.linear_model_codec import decode_linear_model, encode_linear_model
 from parley.client.models.linear_models import LinearModel
-from parley.client.models.linear_serialization import decode_linear_model, encode_linear_model
 
 MAX_TOLERANCE = 1.0
 """Maximum κ. Beyond, θ = 0 is a certified optimum for many parties."""

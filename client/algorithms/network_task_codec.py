@@ -22,7 +22,7 @@ from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.torch_clipping import GradientMethodError, check_way
 from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.layer_checks import BUILT_IN, NetworkError
-from parley.client.models.linear_serialization import MAX_MODEL_SIZE
+from parley.client.models.linear_model_codec import MAX_MODEL_SIZE
 from parley.client.models.networks import Network
 from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.error_translation import translate_errors

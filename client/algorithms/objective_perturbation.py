@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
 from parley.client.algorithms.linear_task_codec import build_linear_spec
 from parley.client.algorithms.output_perturbation import OutputPerturbation
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import clamp_entries, real_ball

@@ -15,9 +15,9 @@ import numpy as np
 
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts, Weights
 from parley.client.algorithms.linear_task_codec import build_linear_spec
-from parley.client.algorithms.noisy_sums import ReleasedAggregate
+from parley.client.algorithms.noisy_sum_algorithms import ReleasedAggregate
 from parley.client.contract.assumptions import SOLVER_CONVERGENCE
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import clamp_entries, real_ball

@@ -32,13 +32,13 @@ from parley.client.algorithms.algorithm_spec import (
     compute_min_parameters,
 )
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.noisy_sums import NoModel, ReleasedAggregate
-from parley.client.contract.model_state import State
+from parley.client.algorithms.noisy_sum_algorithms import NoModel, ReleasedAggregate
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import build_ball, clip_rows
-from parley.client.models.linear_serialization import MAX_MODEL_SIZE
+from parley.client.models.linear_model_codec import MAX_MODEL_SIZE
 from parley.client.models.own_code import describe_failure, load_code
 from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
 from parley.privacy.accounting.threat_model import Neighbouring, Unit

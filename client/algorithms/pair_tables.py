@@ -1,7 +1,7 @@
 """Two-way tables of a party's records, from which synthetic tables are generated.
 
-Each column is a code (`parley.client.data.record_codes`). A record adds 1 to one cell of each
-table. Contributions are whole numbers, so no order of summation rounds.
+Each column is a code (`parley.client.data.record_discretization`). A record adds 1 to one cell of
+each table. Contributions are whole numbers, so no order of summation rounds.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from parley.client.algorithms.algorithm_spec import (
     get_settings,
 )
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.noisy_sums import NoModel, SumOfRecords
-from parley.client.contract.model_state import Floats
+from parley.client.algorithms.noisy_sum_algorithms import NoModel, SumOfRecords
+from parley.client.contract.model_state_encoding import Floats
 from parley.client.contract.strict_decoding import (
     DecodingError,
     decode_dataclass,
     decode_value,
     format_received,
 )
-from parley.client.data.record_codes import MAX_VALUES, encode_classes
+from parley.client.data.record_discretization import MAX_VALUES, encode_classes
 from parley.privacy.sensitivity.bounded_sets import Set
 
 MAX_CELLS = 1 << 22

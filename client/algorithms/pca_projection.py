@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.contract.model_state import Floats
+from parley.client.contract.model_state_encoding import Floats
 from parley.privacy.sensitivity.exact_row_arithmetic import keep_within
 
 

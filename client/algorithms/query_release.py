@@ -16,9 +16,9 @@ import numpy as np
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, PartyResources, check_keys
 from parley.client.algorithms.base import Claim, Contribution, PublicFacts
-from parley.client.algorithms.noisy_sums import ReleasedAggregate
+from parley.client.algorithms.noisy_sum_algorithms import ReleasedAggregate
 from parley.client.contract.assumptions import list_query_assumptions
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_value, format_received

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import Claim, PublicFacts
 from parley.client.algorithms.gradient_perturbation import BOUNDED_GRADIENTS, GradientPerturbation
 from parley.client.algorithms.linear_task_codec import build_linear_spec
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 
 
 @dataclass(frozen=True, kw_only=True)

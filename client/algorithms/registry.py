@@ -35,7 +35,7 @@ ALGORITHMS = PluginTable[AlgorithmSpec](
         "query": "parley.client.algorithms.query_release:SPEC",
         "second-moments": "parley.client.algorithms.second_moments:SPEC",
         "flower": "parley.client.algorithms.flower.flower_averaging:SPEC",
-        "held-out-counts": "parley.client.algorithms.held_out_counts:SPEC",
+        "held-out-counts": "parley.client.algorithms.held_out_histogram:SPEC",
     }
 )
 """Row of each algorithm, by its name."""

@@ -27,15 +27,15 @@ from parley.client.algorithms.algorithm_spec import (
     get_settings,
 )
 from parley.client.algorithms.base import Claim, PublicFacts
-from parley.client.algorithms.noisy_sums import SumOfRecords
-from parley.client.contract.model_state import Floats, State
+from parley.client.algorithms.noisy_sum_algorithms import SumOfRecords
+from parley.client.contract.model_state_encoding import Floats, State
 from parley.client.contract.strict_decoding import (
     DecodingError,
     decode_dataclass,
     decode_value,
     format_received,
 )
-from parley.client.models.linear_serialization import MAX_MODEL_SIZE
+from parley.client.models.linear_model_codec import MAX_MODEL_SIZE
 from parley.privacy.sensitivity.bounded_sets import OFF_DIAGONAL, ON_DIAGONAL, Set
 from parley.privacy.sensitivity.exact_row_arithmetic import keep_within, sum_outer
 

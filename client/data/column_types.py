@@ -179,8 +179,8 @@ class NumericColumn(_Scaled):
 
     `centre` is the raw value that becomes 0 (default: the middle of the transformed range).
     `missing` replaces an empty value, which is an error without it. If records are counted in
-    tables (`parley.client.data.record_codes`), the range is cut into `bins` parts (16). With a
-    `step`, values are whole numbers of steps from its low end.
+    tables (`parley.client.data.record_discretization`), the range is cut into `bins` parts (16).
+    With a `step`, values are whole numbers of steps from its low end.
     """
 
     kind: Literal["numeric"]

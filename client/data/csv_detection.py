@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from parley.client.data.csv_text import open_decompressed, read_text_pieces
+from parley.client.data.csv_reader import open_decompressed, read_text_pieces
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import FileFormat
 from parley.safe_io import toml_writing

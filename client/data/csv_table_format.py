@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parley.client.data.csv_detection import check_first_line, find_separator_fault
-from parley.client.data.csv_text import read_csv_names, read_csv_tables
+from parley.client.data.csv_reader import read_csv_names, read_csv_tables
 from parley.client.data.data_error import DataError
 from parley.client.data.raw_table import RawTable
 from parley.client.data.table_formats import ReadRequest, TableFormat

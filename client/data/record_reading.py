@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.budget_block_rows import select_blocks
-from parley.client.data.budget_blocks import Division
+from parley.client.data.block_row_selection import select_blocks
+from parley.client.data.block_selection import Division
 from parley.client.data.cell_parsing import select_labelled
-from parley.client.data.content_digest import ContentDigest, sum_contents
 from parley.client.data.data_error import DataError, NoRecords
 from parley.client.data.data_sources import Source, SqlQuery, get_source_name
+from parley.client.data.multiset_digest import ContentDigest, sum_contents
 from parley.client.data.raw_table import RawTable
-from parley.client.data.record_joining import join_records
+from parley.client.data.record_concatenation import join_records
 from parley.client.data.schema import Schema, check_label
 from parley.client.data.table_digest import compute_row_order, digest_table, encode_cells
 from parley.client.data.table_reading import read_tables
@@ -27,7 +27,7 @@ from parley.safe_io.plugin_table import load_attribute
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import RowStorage
 
-_FAULTS = "parley.client.data.encoding_faults"
+_FAULTS = "parley.client.data.encoding_remedy"
 """Imported only after an error."""
 
 

@@ -39,7 +39,7 @@ from parley.client.data.column_types import (
     NumericColumn,
     SchemaPart,
 )
-from parley.client.data.parallel_chunks import compute_row_ranges
+from parley.client.data.threaded_chunks import compute_row_ranges
 from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause

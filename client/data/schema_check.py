@@ -20,7 +20,7 @@ from parley.client.data.cell_parsing import find_missing_labels, read_feature_ce
 from parley.client.data.column_names import get_file_format, read_column_names
 from parley.client.data.column_types import LabelColumn
 from parley.client.data.csv_detection import find_encoding_remedy, find_separator_fault
-from parley.client.data.csv_text import read_csv_batches
+from parley.client.data.csv_reader import read_csv_batches
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.label_encoders import LABEL_READERS

@@ -18,7 +18,7 @@ from parley.client.data.cell_parsing import (
     read_plain_texts,
 )
 from parley.client.data.column_types import LONG_CODE
-from parley.client.data.content_digest import ContentDigest, digest_columns, hash_texts, to_bits
+from parley.client.data.multiset_digest import ContentDigest, digest_columns, hash_texts, to_bits
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema
 

@@ -33,7 +33,7 @@ from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema, check_label
 
 if TYPE_CHECKING:
-    from parley.client.data.content_digest import ContentDigest
+    from parley.client.data.multiset_digest import ContentDigest
     from parley.client.data.sparse_rows import FeatureRows, RowStorage
 
 _CHUNK_ROWS = 4096

@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from parley.client.data.parallel_chunks import compute_core_ranges, map_chunks
+from parley.client.data.threaded_chunks import compute_core_ranges, map_chunks
+from parley.client.dp_sgd.convolution_windows import Array
 from parley.client.dp_sgd.exact_clipping import ExactChain
 from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
-from parley.client.dp_sgd.integer_convolution import Array
 from parley.client.dp_sgd.invariant_pass_layout import find_layout
 from parley.client.dp_sgd.poisson_batches import PassLayout, check_records, choose_widths
 from parley.client.dp_sgd.sampled_batch import RecordLookup, SampledBatch

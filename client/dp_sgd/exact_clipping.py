@@ -3,7 +3,7 @@
 A chain is z_l = W_l a_{l−1} + b_l with a_l = φ(z_l), φ of ReLU, tanh, factors and pools, trained by
 softmax cross entropy. A record's gradient of a layer is δ_l ⊗ (a_{l−1}, 1), as in ghost clipping
 (Goodfellow 2015, arXiv:1510.01799). A convolution is a linear layer on each window of a map
-(`parley.client.dp_sgd.integer_convolution`). Its gradient Σ δ_p ⊗ (window p, 1) is written out as a
+(`parley.client.dp_sgd.convolution_windows`). Its gradient Σ δ_p ⊗ (window p, 1) is written out as a
 row like any other: an outer product with the single number 2⁷.
 
 **A record's term is a function of the record, θ and public numbers.** Weights, activations and
@@ -34,7 +34,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.dp_sgd.integer_convolution import Array, Backward, MaxPool, MeanPool, Windows
+from parley.client.dp_sgd.convolution_windows import Array, Backward, MaxPool, MeanPool, Windows
 from parley.client.models.exact_math import exp, tanh
 from parley.privacy.sensitivity.exact_row_arithmetic import EXACT, keep_factored
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from torch import nn
 
+from parley.client.dp_sgd.convolution_windows import MaxPool, MeanPool, Windows
 from parley.client.dp_sgd.exact_clipping import BitAllocation, ExactLayer, InputTransform
-from parley.client.dp_sgd.integer_convolution import MaxPool, MeanPool, Windows
 from parley.client.models.layer_checks import ScaleLayer
 from parley.client.models.record_losses import get_own_losses
 

@@ -30,7 +30,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from parley.client.data.parallel_chunks import map_chunks
+from parley.client.data.threaded_chunks import map_chunks
 from parley.client.dp_sgd.batch_sums import (
     choose_layout,
     compute_batch_sums,

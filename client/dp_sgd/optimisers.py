@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.dp_sgd.training_settings import LocalTraining
 
 

@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 import torch
 from torch import nn
 
-from parley.client.data.parallel_chunks import compute_core_ranges, map_chunks
+from parley.client.data.threaded_chunks import compute_core_ranges, map_chunks
 from parley.client.models.networks import Network
 from parley.client.models.own_code_errors import list_code_failures
 

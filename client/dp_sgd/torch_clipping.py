@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from parley.client.data.parallel_chunks import compute_byte_ranges
+from parley.client.data.threaded_chunks import compute_byte_ranges
 from parley.client.dp_sgd.device_clipping import sum_clipped_rows
 from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
 from parley.client.dp_sgd.training_settings import EXACT, VMAP

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from parley.client.data.parallel_chunks import compute_byte_ranges, map_chunks
 from parley.client.data.schema import Schema
 from parley.client.data.sparse_rows import FeatureRows, RowStorage, SparseRows
+from parley.client.data.threaded_chunks import compute_byte_ranges, map_chunks
 from parley.client.features.base import FeatureMap
 from parley.client.models.contribution_clipping import zero_broken_rows
 from parley.client.models.row_quantization import prepare_rows

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.parallel_chunks import compute_byte_ranges
+from parley.client.data.threaded_chunks import compute_byte_ranges
 from parley.client.models.row_quantization import prepare_rows
 
 _COLUMNS = 2

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.parallel_chunks import compute_row_ranges
+from parley.client.data.threaded_chunks import compute_row_ranges
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.sensitivity.bounded_sets import Set
 from parley.privacy.sensitivity.exact_row_arithmetic import keep_within

@@ -36,13 +36,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.parallel_chunks import (
+from parley.client.data.party_block import ROW_BITS, PartyBlock
+from parley.client.data.threaded_chunks import (
     CHUNK_BYTES,
     compute_chunk_ranges,
     compute_row_ranges,
     map_chunks,
 )
-from parley.client.data.party_block import ROW_BITS, PartyBlock
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.row_quantization import quantize_rows
 from parley.privacy.accounting.rounding import to_fraction

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.parallel_chunks import CHUNK_BYTES, compute_chunk_ranges, map_chunks
 from parley.client.data.party_block import PartyBlock
+from parley.client.data.threaded_chunks import CHUNK_BYTES, compute_chunk_ranges, map_chunks
 from parley.client.models.loss_base import Array, Loss
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Losses of linear models on the unit ball: values, slopes, curvatures and privacy constants.
+"""The logistic loss, and the constants of all losses of linear models on the unit ball.
 
 A loss depends on a record only through its margin z = θ·x (K margins for K classes). The rest
 follows by the chain rule: the gradient of a record is slope·x, its Hessian curvature·x xᵀ. All

@@ -31,7 +31,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from parley.client.contract.model_state import Floats
+from parley.client.contract.model_state_encoding import Floats
 from parley.client.models.layer_checks import (
     BUILT_IN,
     NetworkError,
@@ -40,7 +40,7 @@ from parley.client.models.layer_checks import (
     check_repeatable,
     turn_off_dropout,
 )
-from parley.client.models.linear_serialization import MAX_PARAMETER
+from parley.client.models.linear_model_codec import MAX_PARAMETER
 from parley.client.models.memory_trim import release_start_pages
 from parley.client.models.own_code import describe_failure, load_function
 from parley.client.models.own_code_errors import OwnCodeError, list_code_failures

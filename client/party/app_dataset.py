@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from parley.client.contract.refusals import Declined, Reason
-from parley.client.data.app_party_block import AppDataBlock
+from parley.client.data.app_data_block import AppDataBlock
 from parley.client.party.data_refusals import build_unreadable_error
 from parley.client.party.dataset_config import APP_DATA, APP_KNOWS
 from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset

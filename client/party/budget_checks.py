@@ -14,7 +14,7 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.release_charge import build_entries, list_round_charges, register_dataset
-from parley.privacy.accounting.account_certificates import BUDGET_TOLERANCE
+from parley.privacy.accounting.account_admission import BUDGET_TOLERANCE
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up

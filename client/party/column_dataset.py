@@ -7,7 +7,7 @@ import numpy as np
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.data_error import NoRecords
 from parley.client.data.data_sources import get_source_name
-from parley.client.data.raw_party_block import (
+from parley.client.data.query_party_block import (
     PersonIds,
     RawPartyBlock,
     limit_person_records,

@@ -17,17 +17,17 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from parley.client.contract.refusals import Declined, Reason
-from parley.client.data.budget_blocks import Division
+from parley.client.data.block_selection import Division
 from parley.client.data.data_sources import SqlQuery
 from parley.client.models.integer_gradients import MAX_RECORDS
-from parley.privacy.accounting.account_certificates import (
+from parley.privacy.accounting.account_admission import (
     AccountCertificate,
     compute_reserved_delta,
 )
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.safe_io.boolean_check import is_truth_for_number
+from parley.safe_io.boolean_for_number import is_truth_for_number
 
 APP_DATA, APP_KNOWS = "app", "elsewhere"
 """Label reading for records that only the party's own app reads; app-data if it knows where."""

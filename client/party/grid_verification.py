@@ -1,10 +1,10 @@
-"""Check the grid on which contributions are rounded, by `parley.client.contract.grid_rule`."""
+"""Check the grid on which contributions are rounded, by `client.contract.ring_noise_tail`."""
 
 from __future__ import annotations
 
-from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.ring_noise_tail import TAIL_PROBABILITY
 from parley.secure_agg.finest_grid_check import is_finest
 
 MAX_INFLATION = 0.1

@@ -20,9 +20,9 @@ from parley.privacy.ledger.block_composition import Blocks
 from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
-    from parley.client.data.budget_blocks import Division
+    from parley.client.data.block_selection import Division
     from parley.client.data.data_sources import SqlQuery
-    from parley.client.data.raw_party_block import RawPartyBlock
+    from parley.client.data.query_party_block import RawPartyBlock
     from parley.client.features.base import FeatureMap
     from parley.client.party.dataset_config import DatasetConfig
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from math import inf
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_messages import MessageFrame
+from parley.client.contract.message_frames import MessageFrame
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.party.budget_checks import count_unpaid_releases
 from parley.client.party.dataset_config import DatasetConfig

@@ -32,14 +32,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     MessageFrame,
     WireError,
     decode_frame,
     encode_frame,
 )
 from parley.client.contract.refusals import Declined, Reason
-from parley.client.party.last_use_times import LastUses, Uptime, read_uptime
+from parley.client.party.monotonic_file_times import LastUses, Uptime, read_uptime
 from parley.client.party.unmasking_log import UnmaskingLog, sync_folder
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.file_writing import append_to_file

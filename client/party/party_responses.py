@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     MessageFrame,
     build_refusal,
     build_response,

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import DirectlySummable, FederatedAlgorithm
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.refusal_rules import RefusalRules

@@ -14,7 +14,7 @@ a contribution, s the grid's scale bits:
 | the same, for integers of that grid | ≥ 2^s·Δ; Δ₁ likewise, if noise is scaled to it |
 | noise inside the party, on sampled sums | equal to the task's: rate, steps, a party's coin |
 | encoding | holds the party's largest contribution whole, and m of them do not wrap around |
-| grid | the finest that the ring holds, and fine enough (`parley.client.contract.grid_rule`) |
+| grid | the finest that the ring holds, and fine enough (`client.contract.ring_noise_tail`) |
 
 The event that is charged follows from the noise's own parameters. A plan that passes therefore
 cannot cost more than it states. An algorithm's further refusals are in its row of
@@ -27,10 +27,10 @@ from operator import attrgetter
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec
 from parley.client.algorithms.base import Claim, FederatedAlgorithm, PublicFacts
-from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.ring_noise_tail import TAIL_PROBABILITY
 from parley.client.dp_sgd.poisson_batch_bound import MAX_RECORDS as MOST_IN_A_BATCH
 from parley.client.party.grid_verification import check_grid
 from parley.client.party.loaded_dataset import DatasetFacts

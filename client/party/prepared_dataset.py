@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.feature_map import compute_prepared_schema
-from parley.client.data.content_digest import digest_rows
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import compute_memory_limit
+from parley.client.data.multiset_digest import digest_rows
 from parley.client.data.npz_arrays import read_arrays
 from parley.client.models.row_quantization import quantize_rows
 from parley.client.party.data_refusals import (

@@ -15,7 +15,7 @@ from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.loaded_dataset import LoadedDataset
-from parley.privacy.accounting.account_certificates import (
+from parley.privacy.accounting.account_admission import (
     AccountCertificate,
     is_gaussian,
     is_planned,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parley.client.algorithms.registry import list_release_assumptions
-from parley.client.contract.party_messages import MessageFrame
+from parley.client.contract.message_frames import MessageFrame
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.models.own_code import locate_failure

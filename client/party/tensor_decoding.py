@@ -14,7 +14,7 @@ from safetensors.numpy import load
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.safe_io.plugin_table import load_attribute
 

@@ -28,8 +28,8 @@ from pathlib import Path
 import numpy as np
 
 from parley.privacy.ledger.hash_chain import ChainHead
+from parley.secure_agg.predicted_outcome import unpack_mask
 from parley.secure_agg.primitives import KEY_BYTES, digest
-from parley.secure_agg.round_outcome import unpack_mask
 
 _RECORD = 2 * KEY_BYTES
 _HEAD_MARK = digest(b"parley/openings/ledger-head")[:24]

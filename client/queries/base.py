@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import CategoryField, RangeField, RawPartyBlock, get_field
+from parley.client.data.query_party_block import CategoryField, RangeField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.group_cells import Axis, CellGrid, Summand

@@ -23,7 +23,7 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
     CellSums,
@@ -38,7 +38,7 @@ from parley.client.queries.base import (
     get_range,
 )
 from parley.client.queries.group_cells import Axis, CellGrid
-from parley.client.queries.sum_queries import SelectionQuery
+from parley.client.queries.sums_and_selections import SelectionQuery
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.count_trees import CountTree, fit_monotone

@@ -21,7 +21,7 @@ from parley.client.contract.strict_decoding import (
     decode_value,
     format_received,
 )
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import MAX_WEIGHT, Integers, Query, QueryError
 from parley.client.queries.count_queries import MAX_CELLS

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import CategoryField, RawPartyBlock, get_field
+from parley.client.data.query_party_block import CategoryField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
     CellSums,

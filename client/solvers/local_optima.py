@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.parallel_chunks import map_chunks
 from parley.client.data.party_block import PartyBlock
+from parley.client.data.threaded_chunks import map_chunks
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
 from parley.client.solvers.batched_optima import check_problem, convert_labels, solve_problems

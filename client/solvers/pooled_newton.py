@@ -27,8 +27,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.parallel_chunks import map_chunks
 from parley.client.data.sparse_rows import FeatureRows
+from parley.client.data.threaded_chunks import map_chunks
 from parley.client.models.loss_base import Array
 from parley.client.solvers.newton import PrimalSystem, solve_shifted
 

@@ -16,18 +16,18 @@ from parley.analytics.session_settings import Settings, build_counting
 from parley.client.algorithms.query_release import QueryRelease
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import load_deployment
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.party.party_session import PartySession
 from parley.client.party.refusal_rules import RefusalRules
 from parley.client.queries.base import QueryError, QueryFacts
-from parley.deploy.deployment_folders import check_server
+from parley.deploy.deployment_folder_checks import check_server
 from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
+from parley.secure_agg.in_process_protocol import MaskedSum
 from parley.secure_agg.interface import SecureSum
-from parley.secure_agg.masked_sum import MaskedSum
 from parley.secure_agg.protocol_parameters import (
     RunParameters,
     choose_min_survivors,

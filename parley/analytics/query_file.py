@@ -31,8 +31,8 @@ from pydantic.fields import FieldInfo
 
 from parley.analytics.answer import Answer
 from parley.analytics.answer_output import build_file_path
-from parley.analytics.query_advice import find_batches_advice
 from parley.analytics.query_api import format_plan, is_by_party
+from parley.analytics.query_remedies import find_batches_advice
 from parley.analytics.session import Session
 from parley.analytics.session_settings import Settings, parse_settings
 from parley.analytics.sql_queries import parse_sql

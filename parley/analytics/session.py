@@ -21,11 +21,11 @@ from parley.analytics.adaptive_queries import check_alone, release_in_steps, wit
 from parley.analytics.answer import Answer
 from parley.analytics.answer_intervals import Intervals
 from parley.analytics.click_log_release import ClickLogQueries
+from parley.analytics.disjoint_cells import PartitionQueries
 from parley.analytics.kmeans_lloyd import LloydQueries
-from parley.analytics.partition_queries import PartitionQueries
 from parley.analytics.quantile_search import QuantileSearch
-from parley.analytics.query_advice import find_query_advice
 from parley.analytics.query_api import QueryMethods, SessionBatch, is_by_party
+from parley.analytics.query_remedies import find_query_advice
 from parley.analytics.recorded_answers import decode_answers
 from parley.analytics.session_page import write_session_page
 from parley.analytics.sql_queries import build_frame, parse_sql

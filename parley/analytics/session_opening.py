@@ -15,10 +15,10 @@ from parley.client.data.data_sources import Source
 from parley.client.data.file_format_overrides import is_file_list, list_files
 from parley.client.data.memory_columns import build_memory_table
 from parley.client.data.party_file_pattern import find_party_files
-from parley.client.data.raw_party_block import PersonIds, RawPartyBlock, read_raw_party_block
+from parley.client.data.query_party_block import PersonIds, RawPartyBlock, read_raw_party_block
 from parley.client.data.schema import Schema, load_schema
 from parley.client.queries.base import QueryError
-from parley.privacy.accounting.account_certificates import (
+from parley.privacy.accounting.account_admission import (
     AccountCertificate,
     compute_reserved_delta,
 )

@@ -15,7 +15,7 @@ from parley.analytics.answer_intervals import Intervals
 from parley.client.queries.base import Table
 from parley.presentation import short_layout
 from parley.presentation.short_layout import MAX_LINES, WIDTH, Row
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, format_rounded_up
 from parley.privacy.accounting.threat_model import Adversary, Unit
 from parley.safe_io.printable_text import to_one_line

@@ -20,7 +20,7 @@ import numpy as np
 import polars as pl
 
 from parley.analytics.answer import Answer
-from parley.client.data.raw_party_block import MISSING, CategoryField, get_field
+from parley.client.data.query_party_block import MISSING, CategoryField, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError, get_answer_key, get_range
 from parley.client.queries.correlations import CorrelationsQuery
@@ -28,7 +28,7 @@ from parley.client.queries.count_queries import Count
 from parley.client.queries.filters.expressions import Expression, col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.sum_queries import ColumnSum
+from parley.client.queries.sums_and_selections import ColumnSum
 
 _MAX_LENGTH = 4096
 _OFFERED = "COUNT(*), SUM, AVG, VARIANCE, MEDIAN or QUANTILE of a column, CORR of two"

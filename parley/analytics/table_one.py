@@ -19,7 +19,7 @@ from typing import Any
 from parley.analytics.backends import build_terms
 from parley.analytics.session_settings import Settings
 from parley.client.contract.strict_decoding import decode_dataclass
-from parley.client.data.raw_party_block import CategoryField, get_field, list_fields
+from parley.client.data.query_party_block import CategoryField, get_field, list_fields
 from parley.client.data.schema import Schema
 from parley.client.queries.base import (
     ColumnQuery,

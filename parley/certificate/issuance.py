@@ -30,9 +30,9 @@ from parley.safe_io.path_names import get_public_name
 from parley.server.records.guarantee_costs import compute_attacker_rates
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_folder import RunFolder
+from parley.server.records.run_opening import locate_ledger, open_run_folder
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import LedgerHead, RunSummary
-from parley.server.records.stored_job import locate_ledger, open_run_folder
 from parley.server.statements import guarantee_text
 from parley.version import __version__
 

@@ -13,7 +13,7 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.printable_text import to_one_line
-from parley.terminal.ledger_terminal import (
+from parley.terminal.ledger_operations import (
     copy_ledger,
     free_ledger,
     print_ledger,

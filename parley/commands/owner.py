@@ -9,7 +9,7 @@ from typer import Argument, Option
 
 from parley.command_options import AsJson, PartyDir
 from parley.owner.approval_requests import open_party
-from parley.owner.owner_page import serve_page
+from parley.owner.owner_page_server import serve_page
 from parley.owner.owner_status import build_status
 from parley.presentation.page_registry import PAGES
 from parley.safe_io.json_writing import format_json

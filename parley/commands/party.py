@@ -13,7 +13,7 @@ from typer import Option
 
 from parley.client.contract.roster import load_deployment
 from parley.command_options import LogJson, PartyDir
-from parley.deploy.deployment_folders import find_own_party
+from parley.deploy.deployment_folder_checks import find_own_party
 from parley.deploy.event_log import LogEvent, build_notifier
 from parley.deploy.folder_lock import hold_folder
 from parley.deploy.party_check import check_accounts, check_items

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from parley.command_options import AsJson, JobFile, Overrides, Verbose
-from parley.key_options import accept_key_options
+from parley.job_key_options import accept_key_options
 from parley.planning.plan_job import plan as plan_job
 from parley.presentation.page_registry import PAGES
 from parley.presentation.plan_page import format_refusal, list_plan_lines

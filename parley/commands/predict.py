@@ -22,8 +22,8 @@ from parley.client.data.table_reading import read_tables
 from parley.client.data.training_records import find_column_faults
 from parley.command_options import AsJson, ModelPath, OwnModels, Verbose
 from parley.prediction.estimator import Estimator
+from parley.prediction.input_file_format import adapt_format
 from parley.prediction.model_loading import load_model
-from parley.prediction.prediction_file_format import adapt_format
 from parley.prediction.shape_functions import compute_shapes
 from parley.prediction.shape_text import format_overview, format_shape
 from parley.presentation.short_model import list_model_lines

@@ -10,7 +10,7 @@ import typer
 from typer import Option
 
 from parley.command_options import AsJson, JobFile, Overrides, Quiet, Verbose
-from parley.key_options import accept_key_options
+from parley.job_key_options import accept_key_options
 from parley.run_request import build_run_request
 from parley.server.jobs.job_file import render_job
 from parley.server.jobs.section_base import JobError

@@ -8,7 +8,7 @@ import typer
 
 from parley.analytics.submitted_queries import ServedQueries
 from parley.command_options import LogJson, ServerDir
-from parley.deploy.deployment_folders import check_server
+from parley.deploy.deployment_folder_checks import check_server
 from parley.deploy.event_log import build_notifier
 from parley.deploy.stream.deployment_server import serve
 

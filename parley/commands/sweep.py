@@ -10,7 +10,7 @@ from rich.control import Control
 from typer import Argument, Option
 
 from parley.command_options import AsJson, Quiet, Verbose
-from parley.key_options import accept_key_options
+from parley.job_key_options import accept_key_options
 from parley.keyword_keys import KEYWORD_KEYS
 from parley.presentation.json_renderer import to_json
 from parley.presentation.page_registry import PAGES, write_page

@@ -1,4 +1,4 @@
-"""Create and check the keys and certificates of a deployment.
+"""Load and check the keys and certificates of a deployment.
 
 Each kind has one purpose:
 

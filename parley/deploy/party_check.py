@@ -25,7 +25,7 @@ from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.party_service import derive_records_secret
 from parley.deploy.certificate_checks import check_client_pair, check_dates
-from parley.deploy.deployment_folders import find_own_party
+from parley.deploy.deployment_folder_checks import find_own_party
 from parley.deploy.private_files import check_private
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.server_address import DeployError

@@ -34,15 +34,15 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, open_model
 from parley.server.records.run_folder import RunFolder, resolve_paths
+from parley.server.records.run_opening import open_run_folder
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_result import RunResult
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.stored_job import open_run_folder
 from parley.server.rounds.run_observer import Observer, tell_rows, tell_stage
 from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
-from parley.simulations.metrics.process_summary import build_local_summary
+from parley.simulations.metrics.process_run_metrics import build_local_summary
 
 
 def run_simulation(

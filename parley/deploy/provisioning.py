@@ -1,8 +1,8 @@
 """Create and change a deployment's folders: add, remove and renew parties, keys and certificates.
 
 All functions run where the authority's key is, except `make_own_keys`, which runs at a party.
-`parley.deploy.deployment_folders` lists the contents of each folder. After each change, all parties
-and the server need the new deployment.toml.
+`parley.deploy.deployment_folder_checks` lists the contents of each folder. After each change, all
+parties and the server need the new deployment.toml.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from parley.deploy.certificate_making import (
     make_identity,
     make_server_certificate,
 )
-from parley.deploy.deployment_folders import find_own_party, format_first_fault
+from parley.deploy.deployment_folder_checks import find_own_party, format_first_fault
 from parley.deploy.server_address import DeployError, format_address, parse_address, strip_brackets
 from parley.safe_io.file_reading import decode_text
 from parley.safe_io.file_writing import make_private_folder, write_file

@@ -15,8 +15,8 @@ import numpy as np
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.party_sampling import EVERYONE
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.data.parallel_chunks import PIECE_BYTES
 from parley.client.data.party_block import PartyBlock
+from parley.client.data.threaded_chunks import PIECE_BYTES
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job

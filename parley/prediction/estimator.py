@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.column_types import canonicalize_text
-from parley.client.data.parallel_chunks import map_chunks
 from parley.client.data.raw_table import RawTable
+from parley.client.data.threaded_chunks import map_chunks
 from parley.prediction.fitted_model import FittedModel
 from parley.prediction.row_encoding import encode_table, read_table
 from parley.server.model_file import ModelFileError

@@ -16,7 +16,7 @@ from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.data.column_types import READINGS
 from parley.client.data.schema import Schema, load_schema
 from parley.client.features.feature_error import FeatureError
-from parley.client.models.linear_serialization import MAX_PARAMETER, decode_linear_model
+from parley.client.models.linear_model_codec import MAX_PARAMETER, decode_linear_model
 from parley.prediction.fitted_model import FittedModel
 from parley.server.model_file import ModelFileError, open_model
 

@@ -19,7 +19,7 @@ from parley.client.data.table_reading import read_tables
 from parley.client.data.training_records import encode_features, find_column_faults
 from parley.client.features.row_preparation import build_prepared_rows
 from parley.prediction.fitted_model import FittedModel
-from parley.prediction.prediction_file_format import adapt_format
+from parley.prediction.input_file_format import adapt_format
 
 
 def read_table(frame: Any, schema: Schema) -> RawTable:

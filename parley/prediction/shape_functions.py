@@ -8,7 +8,7 @@ a plain number.
 
 The band is the largest change of the shape by noise, 95 %: k·s·gain·‖φ − φ̄‖. φ are the features at
 a point, s is the noise's standard deviation in each coordinate of a round's average, and `gain` is
-the algorithm's (`parley.client.algorithms.noise_gain`). k = 1.96 for Gaussian noise, and
+the algorithm's (`parley.client.algorithms.noise_propagation`). k = 1.96 for Gaussian noise, and
 2.98 for all other distributions here, whose densities fall on both sides of 0 (Vysochanskij &
 Petunin 1980). The band does not cover the variation between samples of records.
 """
@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.iterative_algorithm import HasNoiseGain
 from parley.client.algorithms.registry import ALGORITHMS, decode_task
-from parley.client.features.column_terms import (
+from parley.client.features.additive_terms import (
     ColumnTerm,
     estimate_row_norm,
     format_spans,

@@ -30,7 +30,7 @@ from parley.simulations.data.memory_mapped_rows import load_prepared
 from parley.simulations.data.prepared_data import compute_data_key
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.engine.fast_engine import simulate
-from parley.sweeps.sweep_results import Row
+from parley.sweeps.sweep_summary import Row
 from parley.version import __version__
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from parley.presentation.document import Document, Table, build_section
 from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.run_folder import RunFolderError
+from parley.server.records.run_opening import load_run_job
 from parley.server.records.run_reader import read_run
 from parley.server.records.run_summary import RunSummary
-from parley.server.records.stored_job import load_run_job
 from parley.server.statements.guarantee_text import (
     FIXED_RELEASES_NOTE,
     format_adversaries,

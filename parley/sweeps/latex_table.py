@@ -12,7 +12,7 @@ from typing import Any
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
-from parley.sweeps.sweep_results import HALF_WIDTH, Row, format_scope
+from parley.sweeps.sweep_summary import HALF_WIDTH, Row, format_scope
 from parley.sweeps.sweep_table import EPSILON, TableGrid
 
 _TITLES = {

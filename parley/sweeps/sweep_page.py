@@ -17,8 +17,8 @@ from parley.presentation.document import (
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.server.statements import guarantee_text
 from parley.server.statements.number_format import format_epsilon
-from parley.sweeps.sweep_figures import SweepFigure
-from parley.sweeps.sweep_results import (
+from parley.sweeps.sweep_plots import SweepFigure
+from parley.sweeps.sweep_summary import (
     FIGURES,
     HALF_WIDTH,
     Row,

@@ -38,10 +38,10 @@ from parley.simulations.data.row_cache import cache_rows_at, find_shared_path
 from parley.sweeps.cell_worker import CellTask, begin_process, read_row, run_cell
 from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_cells import MAX_CELLS, Sweep, SweepCell, load_sweep
-from parley.sweeps.sweep_figures import draw_figures
 from parley.sweeps.sweep_page import format_total_cost
-from parley.sweeps.sweep_results import Row as ResultRow
-from parley.sweeps.sweep_results import format_scope, summarise_rows, write_results
+from parley.sweeps.sweep_plots import draw_figures
+from parley.sweeps.sweep_summary import Row as ResultRow
+from parley.sweeps.sweep_summary import format_scope, summarise_rows, write_results
 from parley.sweeps.sweep_table import (
     CHARGED_MORE_MARK,
     build_columns,

@@ -14,7 +14,7 @@ from typing import Any
 from parley.presentation.short_layout import MAX_LINES, WIDTH
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.server.jobs.section_base import JobError
-from parley.sweeps.sweep_results import FIGURES, HALF_WIDTH, Row, format_cell_label, summarise_rows
+from parley.sweeps.sweep_summary import FIGURES, HALF_WIDTH, Row, format_cell_label, summarise_rows
 
 EPSILON = "privacy.epsilon"
 CHARGED_MORE_MARK = "†"

@@ -1,7 +1,7 @@
 """Privacy filters: bounds that hold if releases are chosen from earlier answers.
 
 A filter adds up one number per release, and compares the total with a limit that was fixed when the
-account was opened. `parley.privacy.accounting.account_certificates` has the table of filters and
+account was opened. `parley.privacy.accounting.account_admission` has the table of filters and
 their theorems.
 
     >>> from parley.privacy.accounting.privacy_events import GaussianEvent, Pure
@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.accountants import sum_pure_epsilon
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.privacy_events import (
     BernoulliSteps,
     CountedSteps,

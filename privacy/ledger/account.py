@@ -43,9 +43,9 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.account_certificates import AccountCertificate, is_planned
+from parley.privacy.accounting.account_admission import AccountCertificate, is_planned
+from parley.privacy.accounting.budget_capacity import find_largest_count
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.accounting.privacy_events import PlannedSteps, PrivacyEvent, parse_event
 from parley.privacy.accounting.rounding import check_whole
 from parley.privacy.ledger.block_composition import OTHER_BLOCKS, Blocks, SpentByBlock

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.privacy.accounting.account_certificates import (
+from parley.privacy.accounting.account_admission import (
     BUDGET_TOLERANCE,
     AccountCertificate,
     compute_reserved_delta,
@@ -100,7 +100,7 @@ class DatasetBudget:
         contents: a digest of the parsed rows, which identifies data that were saved in another
             form; empty if it is unknown. It is not part of the budget: the ledger stores it
             separately (`account.BudgetAccount.known`).
-        rows: `[N, 3]` digests by which rows are recognised (`parley.client.data.content_digest`),
+        rows: `[N, 3]` digests by which rows are recognised (`parley.client.data.multiset_digest`),
             if the account continues when rows change; not part of the budget either.
         reads: the blocks that are now read; empty: all.
         epsilon, delta: totals of everything ever released on the data: ε > 0, δ in [0, 1).

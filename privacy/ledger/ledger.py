@@ -202,7 +202,7 @@ class Ledger:
     def count_shared_rows(self, rows: NDArray[np.uint64]) -> dict[str, int]:
         """Return how many of `[N, 3]` rows each data set has had, by name.
 
-        Rows are those of `parley.client.data.content_digest`.
+        Rows are those of `parley.client.data.multiset_digest`.
         """
         count = load_attribute(f"{_ACTIONS}:count_shared_rows")
         with self._database.open_reader() as reader:

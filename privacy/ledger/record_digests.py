@@ -59,7 +59,7 @@ class RowKey:
     def digest_rows(self, rows: NDArray[np.uint64]) -> Digests:
         """Return `[K]` sorted, distinct digests of `[N, 3]` rows.
 
-        Rows are those of `parley.client.data.content_digest`.
+        Rows are those of `parley.client.data.multiset_digest`.
         """
         found = []
         for begin in range(0, len(rows), _ROWS_AT_ONCE):

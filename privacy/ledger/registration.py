@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import BudgetAccount, KnownRows
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget

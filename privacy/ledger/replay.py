@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.privacy.ledger.account import BudgetAccount, KnownRows, digest_accounts
-from parley.privacy.ledger.account_updates import apply_record
+from parley.privacy.ledger.account_transitions import apply_record
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.hash_chain import GENESIS, ChainHead, LedgerRecord, RecordKind
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt

@@ -26,7 +26,7 @@ from parley.privacy.ledger.account import (
     KnownRows,
     digest_accounts,
 )
-from parley.privacy.ledger.account_updates import apply_record
+from parley.privacy.ledger.account_transitions import apply_record
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.database_connection import DatabaseConnection
 from parley.privacy.ledger.database_schema import (

@@ -86,7 +86,7 @@ class AlgorithmSection(JobSection):
 
     def build_model(self, job: Job, features: int, classes: int) -> Any:
         """Build the model for records with `features` columns and K classes; raises JobError."""
-        from parley.client.algorithms.noisy_sums import NoModel  # noqa: PLC0415 - only for algorithms that learn no model
+        from parley.client.algorithms.noisy_sum_algorithms import NoModel  # noqa: PLC0415 - only for algorithms that learn no model
 
         return NoModel(features=features, classes=classes or 2)
 

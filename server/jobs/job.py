@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, model_validator
 
 from parley.client.algorithms.registry import has_class_settings
-from parley.privacy.accounting.account_certificates import compute_reserved_delta
+from parley.privacy.accounting.account_admission import compute_reserved_delta
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.mechanisms.registry import MECHANISMS

@@ -22,7 +22,7 @@ from parley.client.dp_sgd.training_settings import VMAP, LocalTraining
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.inversion import LARGEST_SCALE
-from parley.safe_io.large_imports import import_large_library
+from parley.safe_io.imports_without_gc import import_large_library
 from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.algorithm_base import (
     PARTY_BUDGET_KEYS,

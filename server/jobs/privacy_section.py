@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from parley.privacy.accounting.account_certificates import (
+from parley.privacy.accounting.account_admission import (
     AccountCertificate,
     compute_reserved_delta,
 )

@@ -19,7 +19,11 @@ from parley.client.algorithms.pair_tables import (
     compute_cell_count,
     list_pairs,
 )
-from parley.client.data.record_codes import build_coded_columns, find_array_column, list_class_names
+from parley.client.data.record_discretization import (
+    build_coded_columns,
+    find_array_column,
+    list_class_names,
+)
 from parley.client.data.schema import Schema, SchemaError
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.server.jobs.algorithm_base import (

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.release_plan import ReleasePlan
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact

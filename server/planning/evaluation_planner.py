@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.held_out_counts import HeldOutCounts
+from parley.client.algorithms.held_out_histogram import HeldOutCounts
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.server.jobs.federation_facts import Federation

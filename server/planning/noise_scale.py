@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism

@@ -18,9 +18,9 @@ import numpy as np
 
 from parley.client.algorithms.query_release import MAX_SUM
 from parley.client.contract.assumptions import list_query_assumptions
-from parley.client.contract.grid_rule import TAIL_PROBABILITY
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.ring_noise_tail import TAIL_PROBABILITY
 from parley.client.queries.base import (
     MAX_FINE_SUM,
     MAX_WEIGHT,

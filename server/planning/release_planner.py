@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim
-from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tail
 from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.release_plan import ReleasePlan
+from parley.client.contract.ring_noise_tail import TAIL_PROBABILITY, compute_noise_tail
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.threat_model import PARTY_NOISE_POINT, NoisePoint, Unit

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.guarantee import Guarantee
-from parley.client.contract.model_state import State, select_components
+from parley.client.contract.model_state_encoding import State, select_components
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.schema import Schema
 from parley.privacy.accounting.composition import Composition

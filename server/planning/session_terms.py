@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from parley.client.queries.base import QueryFacts
 from parley.client.queries.query_batch import Clip, Counting, QueryBatch
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.threat_model import Neighbouring, NoisePoint
 from parley.privacy.calibration.noise_calibration import CalibrationError, calibrate
 from parley.privacy.ledger.budget import DatasetBudget

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from parley.privacy.accounting.budget_capacity import find_largest_count
 from parley.privacy.accounting.composition import Composition
-from parley.privacy.accounting.largest_count import find_largest_count
 from parley.privacy.ledger.account import BudgetAccount, Claims
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.ledger import Ledger

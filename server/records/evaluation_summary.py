@@ -17,7 +17,7 @@ from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_summary import EvaluationSummary
 
 if TYPE_CHECKING:
-    from parley.client.algorithms.held_out_counts import HeldOutCounts
+    from parley.client.algorithms.held_out_histogram import HeldOutCounts
 
 CONFIDENCE = 0.95
 """Confidence of intervals from the noise on held-out counts."""

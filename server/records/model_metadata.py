@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.model_state import select_components
+from parley.client.contract.model_state_encoding import select_components
 from parley.safe_io.json_writing import format_json
 from parley.server.model_file import MODEL_VERSION
 
 if TYPE_CHECKING:
-    from parley.client.contract.model_state import State
+    from parley.client.contract.model_state_encoding import State
 
 _NO_FEATURES: Mapping[str, Any] = MappingProxyType({})
 

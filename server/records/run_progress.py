@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.server.records.round_totals import RoundTotals
 
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame
+from parley.client.contract.message_frames import WIRE_VERSION, MessageFrame
 from parley.client.contract.refusals import Reason
 from parley.server.rounds.party_facts import PartyFacts
 from parley.server.rounds.party_requests import (

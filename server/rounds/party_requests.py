@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     WIRE_VERSION,
     MessageFrame,
     Status,

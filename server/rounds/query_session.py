@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from parley.client.algorithms.query_release import QueryRelease
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ACCOUNTANT_VERSION, ReleasePlan
 from parley.client.contract.strict_decoding import parse_strict_json
 from parley.client.queries.base import Integers, QueryError

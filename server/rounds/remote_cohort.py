@@ -21,8 +21,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.model_state import State, save_state
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame
+from parley.client.contract.message_frames import WIRE_VERSION, MessageFrame
+from parley.client.contract.model_state_encoding import State, save_state
 from parley.client.contract.refusals import Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.interface import ProtocolError, TooFewSurvivors
@@ -30,6 +30,7 @@ from parley.secure_agg.messages import Complaint, Roster, decode, read_kind
 from parley.secure_agg.pairwise_server import MaskingServer
 from parley.secure_agg.server_key_setup import LazyMapping
 from parley.server.rounds.cohort import RoundSum
+from parley.server.rounds.last_unmasking_request import RequestedSum
 from parley.server.rounds.party_requests import (
     PartyResponses,
     Reply,
@@ -38,7 +39,6 @@ from parley.server.rounds.party_requests import (
     compute_max_reply,
 )
 from parley.server.rounds.party_status import PartyStates, PartyStatus
-from parley.server.rounds.unmasking_request import RequestedSum
 
 _log = logging.getLogger("parley.server")
 

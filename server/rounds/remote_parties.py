@@ -14,8 +14,8 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical_encoding import encode_canonical
-from parley.client.contract.model_state import State
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, Status
+from parley.client.contract.message_frames import WIRE_VERSION, MessageFrame, Status
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.refusals import Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment

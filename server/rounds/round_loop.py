@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import needs_sum
-from parley.client.contract.model_state import State, load_state, save_state
+from parley.client.contract.model_state_encoding import State, load_state, save_state
 from parley.client.contract.release_plan import ReleasePlan
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.feature_map import compute_prepared_schema
-from parley.client.contract.model_state import State, save_state, select_components
+from parley.client.contract.model_state_encoding import State, save_state, select_components
 from parley.client.contract.roster import Deployment
 from parley.client.data.schema import Schema
 from parley.safe_io.plugin_table import load_attribute

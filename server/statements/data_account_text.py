@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.rounding import format_rounded_down
 from parley.server.statements.number_format import format_epsilon
 

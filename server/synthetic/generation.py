@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.record_codes import build_coded_columns
+from parley.client.data.record_discretization import build_coded_columns
 from parley.client.data.schema import Schema
 from parley.server.records.run_summary import SyntheticSummary
 from parley.server.synthetic.image_grid import GRID_IMAGES, build_image_grid

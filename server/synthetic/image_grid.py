@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.record_codes import find_array_column
+from parley.client.data.record_discretization import find_array_column
 from parley.client.data.schema import Schema
 from parley.server.records.run_summary import IMAGE_GRID
 from parley.server.synthetic.registry import Tensors

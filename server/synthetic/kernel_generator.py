@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from parley.client.algorithms.kernel_mean_embedding import RandomFeatures
-from parley.client.data.record_codes import find_array_column
+from parley.client.data.record_discretization import find_array_column
 from parley.client.data.schema import Schema
 from parley.server.synthetic.synthetic_rows import split_rows
 

@@ -16,7 +16,11 @@ import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.column_types import ArrayColumn
-from parley.client.data.record_codes import build_coded_columns, find_array_column, list_class_names
+from parley.client.data.record_discretization import (
+    build_coded_columns,
+    find_array_column,
+    list_class_names,
+)
 from parley.client.data.schema import Schema
 from parley.safe_io.file_writing import replace_file
 

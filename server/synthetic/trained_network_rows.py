@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from parley.client.data.record_codes import find_array_column
+from parley.client.data.record_discretization import find_array_column
 from parley.client.data.schema import Schema
 
 _CHUNK_ROWS = 1 << 12

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.raw_party_block import CategoryField, RawPartyBlock, list_fields
+from parley.client.data.query_party_block import CategoryField, RawPartyBlock, list_fields
 from parley.client.data.schema import Schema
 
 Block = PartyBlock | RawPartyBlock

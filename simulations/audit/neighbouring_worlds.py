@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import Contribution
 from parley.client.algorithms.party_sampling import EVERYONE
 from parley.client.algorithms.registry import needs_sum
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.client.party.party_session import PartySession

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from parley.client.data.app_party_block import AppDataBlock
+from parley.client.data.app_data_block import AppDataBlock
 from parley.client.data.party_file_pattern import find_party_files
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job

@@ -12,7 +12,7 @@ from parley.server.jobs.section_base import JobError
 from parley.simulations.data.bundled_datasets import BUNDLED
 
 if TYPE_CHECKING:
-    from parley.client.data.budget_blocks import Division
+    from parley.client.data.block_selection import Division
 
 _MAX_NAMES = 20
 """Columns that an error lists."""
@@ -109,7 +109,7 @@ def build_division(job: Job) -> Division | None:
         return None
     if data.source in BUNDLED:
         raise JobError(f"Expected a file with data.block-column, got bundled {data.source!r}.")
-    from parley.client.data.budget_blocks import Division  # noqa: PLC0415 - spares its code for records that are not divided
+    from parley.client.data.block_selection import Division  # noqa: PLC0415 - spares its code for records that are not divided
 
     return Division(column=data.block_column, read=tuple(data.blocks))
 

@@ -24,7 +24,7 @@ from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_model
 from parley.simulations.data.bundled_datasets import BUNDLED, get_bundled_schema
 from parley.simulations.data.data_key_checks import check_files, find_job_files
-from parley.simulations.data.job_features import build_feature_map
+from parley.simulations.data.job_feature_map import build_feature_map
 from parley.simulations.data.memory_check import MIB, get_memory_limit_mib
 from parley.simulations.data.partitions import PARTITIONS, split_test
 from parley.simulations.data.prepared_data import (

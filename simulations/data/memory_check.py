@@ -6,8 +6,8 @@ import os
 import resource
 from pathlib import Path
 
-from parley.client.data.parallel_chunks import CHUNK_BYTES
 from parley.client.data.party_block import PartyBlock
+from parley.client.data.threaded_chunks import CHUNK_BYTES
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from parley.client.data.content_digest import sum_contents
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import FormattedFile, MemoryTable, Source, SqlQuery
 from parley.client.data.file_format_overrides import parse_file_table
+from parley.client.data.multiset_digest import sum_contents
 from parley.client.data.party_file_pattern import find_party_files
-from parley.client.data.record_joining import join_records
+from parley.client.data.record_concatenation import join_records
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError, load_schema
 from parley.client.data.sparse_rows import RowStorage

@@ -31,8 +31,8 @@ from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.sampling.random_stream import Randomness
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
+from parley.secure_agg.in_process_protocol import MaskedSum
 from parley.secure_agg.interface import SecureSum
-from parley.secure_agg.masked_sum import MaskedSum
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.budget_check import build_budgets
@@ -214,7 +214,7 @@ def simulate(
     began = time.perf_counter()
     folder: RunFolder | None = None
     if resume is not None:
-        from parley.server.records.stored_job import open_run_folder  # noqa: PLC0415 - spares its code for a new run
+        from parley.server.records.run_opening import open_run_folder  # noqa: PLC0415 - spares its code for a new run
 
         folder, job = open_run_folder(resume)
     if job is None:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import get_learner
 from parley.client.data.data_sources import FormattedFile, Source
-from parley.client.data.raw_party_block import (
+from parley.client.data.query_party_block import (
     PersonIds,
     RawPartyBlock,
     limit_person_records,

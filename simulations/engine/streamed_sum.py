@@ -2,7 +2,7 @@
 
 Integers of a ring have the same sum in any order and in any groups. So the sum has the same bits,
 however the block is cut. Within a group an algorithm processes the records in pieces that stay in
-cache, on every available core (`parley.client.data.parallel_chunks`). So do the group's results.
+cache, on every available core (`parley.client.data.threaded_chunks`). So do the group's results.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.contract.model_state import State
+from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.data.parallel_chunks import compute_block_ranges, compute_row_ranges, map_chunks
 from parley.client.data.party_block import PartyBlock
+from parley.client.data.threaded_chunks import compute_block_ranges, compute_row_ranges, map_chunks
 from parley.client.party.party_session import PartySession
 
 Ring = NDArray[np.unsignedinteger[Any]]

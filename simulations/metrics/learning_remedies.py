@@ -12,7 +12,7 @@ from parley.server.planning.settings_text import format_settings
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC
 from parley.server.statements.number_format import format_number
-from parley.simulations.data.job_features import build_feature_map
+from parley.simulations.data.job_feature_map import build_feature_map
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.noise_remedies import MAX_EPSILON
 from parley.simulations.metrics.settings_trial import ROUNDS, find_off_rule_keys, is_accepted_here

@@ -12,7 +12,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.planning.job_planner import build_algorithm, build_model
 from parley.server.planning.run_stages import Planned
-from parley.simulations.data.job_features import compute_width
+from parley.simulations.data.job_feature_map import compute_width
 from parley.simulations.data.simulated_experiment import Experiment
 
 ROUNDS = "algorithm.rounds=auto"

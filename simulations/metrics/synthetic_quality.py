@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.pair_tables import encode_rows, list_pairs
 from parley.client.data.class_labels import to_classes
-from parley.client.data.record_codes import find_array_column
+from parley.client.data.record_discretization import find_array_column
 from parley.client.data.schema import Schema
 from parley.server.records.run_summary import RunSummary, SyntheticSummary
 from parley.server.synthetic.registry import GENERATORS

@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from parley.client.algorithms.registry import describe_task
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     WIRE_VERSION,
     MessageFrame,
     decode_frame,
@@ -22,7 +22,7 @@ from parley.client.contract.party_messages import (
 )
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
-from parley.client.party.last_use_times import Uptime
+from parley.client.party.monotonic_file_times import Uptime
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_service import PartyService
 from parley.client.party.party_session import PartySession

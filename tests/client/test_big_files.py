@@ -8,10 +8,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-import parley.client.data.csv_text
+import parley.client.data.csv_reader
 import parley.client.data.memory_table_format
 import parley.client.data.parquet_table_format
-from parley.client.data.csv_text import read_csv_batches
+from parley.client.data.csv_reader import read_csv_batches
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import GIB, MemoryLimit, compute_memory_limit
 from parley.client.data.record_reading import read_records
@@ -169,7 +169,7 @@ def test_batches_are_whole_records_on_their_own_lines_however_a_file_is_cut(
     import csv
     import io
 
-    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE_BYTES", piece)
+    monkeypatch.setattr(parley.client.data.csv_reader, "_PIECE_BYTES", piece)
     path = tmp_path / "d.csv"
     path.write_bytes(text.encode())
     found = [
@@ -194,7 +194,7 @@ def test_batches_of_a_table_give_the_same_records_as_the_whole(tmp_path, monkeyp
     np.savez(tmp_path / "d.npz", x=x, y=y)
     schema = Schema.from_toml(SCHEMA.format(gib=1.0))
     whole = read_records(tmp_path / "d.npz", schema, "logistic")
-    monkeypatch.setattr(parley.client.data.csv_text, "_PIECE_BYTES", 999)
+    monkeypatch.setattr(parley.client.data.csv_reader, "_PIECE_BYTES", 999)
     for module in (parley.client.data.parquet_table_format, parley.client.data.memory_table_format):
         monkeypatch.setattr(module, "BATCH_ROWS", 77)
     for name in ("d.csv", "d.parquet", "d.npz"):

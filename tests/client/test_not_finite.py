@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.contract.grid_rule import TAIL_PROBABILITY
+from parley.client.contract.ring_noise_tail import TAIL_PROBABILITY
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.row_quantization import prepare_rows

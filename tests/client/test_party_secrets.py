@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from parley.client.contract.party_messages import WIRE_VERSION, encode_frame
+from parley.client.contract.message_frames import WIRE_VERSION, encode_frame
 from parley.client.party.party_folder import PartyFolder, PartyFolderError
 
 
@@ -176,8 +176,8 @@ def test_a_party_of_linear_models_never_loads_torch(tmp_path, wired):
         "from parley.client.party.party_service import PartyService\n"
         f"folder = pathlib.Path({str(world.folders[0])!r})\n"
         f"s = PartyService.open(folder, clock=lambda: {wired.NOW})\n"
-        "from parley.client.contract.party_messages import MessageFrame\n"
-        "from parley.client.contract.party_messages import encode_frame, decode_frame\n"
+        "from parley.client.contract.message_frames import MessageFrame\n"
+        "from parley.client.contract.message_frames import encode_frame, decode_frame\n"
         f"head = {world.join_head()!r} | {{'version': {WIRE_VERSION}}}\n"
         "frame = MessageFrame(kind='join', head=head, blobs=(b'',))\n"
         "answer = decode_frame(s.handle(encode_frame(frame)))\n"

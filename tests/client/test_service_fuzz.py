@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     WIRE_VERSION,
     MessageFrame,
     decode_frame,

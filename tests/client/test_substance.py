@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from plans import with_primary
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.grid_rule import TAIL_PROBABILITY, compute_noise_tail
 from parley.client.contract.plan_decoding import decode_plan
+from parley.client.contract.ring_noise_tail import TAIL_PROBABILITY, compute_noise_tail
 from parley.client.party.grid_verification import MAX_INFLATION
 from parley.secure_agg.encoding import RingTooSmall
 from parley.secure_agg.finest_grid_check import is_finest

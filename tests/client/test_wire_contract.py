@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wire_contract import FILE, describe_wire
 
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, encode_frame
+from parley.client.contract.message_frames import WIRE_VERSION, MessageFrame, encode_frame
 from parley.client.contract.refusals import Reason
 from parley.deploy.stream.grpc_server import describe_version_difference
 from parley.server.rounds.party_requests import _decode_reply

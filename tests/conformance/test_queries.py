@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.moments import Mean
 from parley.client.queries.query_decoding import decode_query
 from parley.client.queries.registry import QUERIES
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sum_queries import SelectionQuery
+from parley.client.queries.sums_and_selections import SelectionQuery
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import compute_sensitivity

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters
+from parley.secure_agg.in_process_protocol import MaskedSum
 from parley.secure_agg.interface import (
     DropStage,
     LocalProtocolError,
     SecureSum,
     TooFewSurvivors,
 )
-from parley.secure_agg.masked_sum import MaskedSum
 
 
 def vectors_of(parties, dimension, bits=32):

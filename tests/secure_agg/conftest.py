@@ -11,9 +11,9 @@ from parley.secure_agg.messages import SERVER, Survivors, encode
 from parley.secure_agg.pair_keys import CachedPairKeyComputer
 from parley.secure_agg.pairwise_party import MaskingParty
 from parley.secure_agg.pairwise_server import MaskingServer
+from parley.secure_agg.predicted_outcome import pack_mask
 from parley.secure_agg.primitives import derive_signing_public_key, expand_seed
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
-from parley.secure_agg.round_outcome import pack_mask
 
 CONTEXT = b"c" * 32
 

@@ -17,9 +17,9 @@ from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError,
 from parley.secure_agg.messages import SERVER, Confirmations, Roster, RoundStart, decode, encode
 from parley.secure_agg.pair_keys import CachedPairKeyComputer
 from parley.secure_agg.party_state import PartyPhase
+from parley.secure_agg.predicted_outcome import pack_mask
 from parley.secure_agg.primitives import derive_public_key
 from parley.secure_agg.protocol_parameters import ProtocolRequirements
-from parley.secure_agg.round_outcome import pack_mask
 from parley.secure_agg.state_encoding import encode_state
 
 

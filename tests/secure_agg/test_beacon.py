@@ -8,8 +8,8 @@ import pytest
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError
 from parley.secure_agg.mask_graph import compute_nonce_commitment, derive_nonce
 from parley.secure_agg.messages import SERVER, Nonces, decode, encode
+from parley.secure_agg.predicted_outcome import pack_mask
 from parley.secure_agg.protocol_parameters import ProtocolRequirements
-from parley.secure_agg.round_outcome import pack_mask
 
 PARTIES = 101
 

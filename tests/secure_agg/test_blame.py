@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sums_expected import expected_sum
 
-from parley.secure_agg.confirmation_rules import count_signers_needed
+from parley.secure_agg.confirmation_threshold import count_signers_needed
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
 from parley.secure_agg.messages import (
     Advertise,
@@ -16,6 +16,7 @@ from parley.secure_agg.messages import (
     decode,
     encode,
 )
+from parley.secure_agg.predicted_outcome import pack_mask, unpack_mask
 from parley.secure_agg.primitives import sign
 from parley.secure_agg.protocol_digests import digest_advertisement
 from parley.secure_agg.protocol_parameters import (
@@ -23,7 +24,6 @@ from parley.secure_agg.protocol_parameters import (
     derive_parameters,
     is_before_pairing,
 )
-from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 from parley.secure_agg.sparse_graph_bounds import bound_security_failure
 
 

@@ -19,8 +19,8 @@ from parley.secure_agg.messages import (
 )
 from parley.secure_agg.party_key_setup import parse_outgoing
 from parley.secure_agg.party_state import PartyPhase
+from parley.secure_agg.predicted_outcome import pack_mask, unpack_mask
 from parley.secure_agg.primitives import derive_kem_public_key, encapsulate
-from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 from parley.secure_agg.state_encoding import decode_state, encode_state
 
 ITEM = 1088 + 16

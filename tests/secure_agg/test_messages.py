@@ -33,6 +33,7 @@ from parley.secure_agg.pair_keys import (
     derive_pair_base,
     derive_pair_chain,
 )
+from parley.secure_agg.predicted_outcome import pack_mask, unpack_mask
 from parley.secure_agg.primitives import (
     agree,
     decapsulate,
@@ -40,7 +41,6 @@ from parley.secure_agg.primitives import (
     derive_public_key,
 )
 from parley.secure_agg.protocol_parameters import RunParameters
-from parley.secure_agg.round_outcome import pack_mask, unpack_mask
 from parley.secure_agg.shamir import combine
 
 RUN = RunParameters.choose(parties=10, min_survivors=6, run_id=b"r" * 16, corrupt=0)

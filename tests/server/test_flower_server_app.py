@@ -13,11 +13,11 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, 
 from safetensors.numpy import load_file
 
 import parley.client.flower_client_app
-from parley.client.contract.party_messages import WireError, decode_frame
+from parley.client.contract.message_frames import WireError, decode_frame
 from parley.client.flower_client_app import build_content, find_party_folder, read_frame
 from parley.server.flower_server_app import serve
+from parley.server.jobs.flower_run_config import RUN_KEYS
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.run_config import RUN_KEYS
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolder, RunFolderError
 from parley.simulations.engine.fast_engine import simulate

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from scenes import Scene
 
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     WIRE_VERSION,
     MessageFrame,
     decode_frame,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import PlannedSteps
 from parley.privacy.ledger.ledger import Ledger

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.strict_decoding import MAX_TEXT_LENGTH, DecodingError
-from parley.client.models.linear_serialization import MAX_MODEL_SIZE, MAX_PARAMETER
+from parley.client.models.linear_model_codec import MAX_MODEL_SIZE, MAX_PARAMETER
 from parley.safe_io.error_translation import translate_errors
 
 _TYPES = ("float16", "float32", "float64")

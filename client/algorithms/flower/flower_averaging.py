@@ -36,8 +36,8 @@ from parley.client.algorithms.flower.app_loading import (
 )
 from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayoutError
 from parley.client.algorithms.iterative_algorithm import IterativeAlgorithm
-from parley.client.algorithms.noisy_sums import NoModel
-from parley.client.contract.model_state import Floats, State
+from parley.client.algorithms.noisy_sum_algorithms import NoModel
+from parley.client.contract.model_state_encoding import Floats, State
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import (

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.strict_decoding import MAX_TEXT_LENGTH
 from parley.client.data.column_types import canonicalize_text
-from parley.client.data.raw_party_block import (
+from parley.client.data.query_party_block import (
     MISSING,
     CategoryField,
     RangeField,

@@ -6,7 +6,7 @@ record with an empty cell has no row and does not count, unless the schema defin
 Every entry is a function of only that record and the schema.
 
     >>> from parley.client.data.memory_columns import build_memory_table
-    >>> from parley.client.data.raw_party_block import read_raw_party_block
+    >>> from parley.client.data.query_party_block import read_raw_party_block
     >>> schema = Schema.from_toml('''
     ... [columns]
     ... age = { kind = "numeric", range = [0, 100] }
@@ -31,7 +31,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.raw_party_block import MISSING, RangeField, RawPartyBlock, get_field
+from parley.client.data.query_party_block import MISSING, RangeField, RawPartyBlock, get_field
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Numbers, QueryError
 

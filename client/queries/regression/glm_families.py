@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Numbers, QueryError, get_range
 from parley.client.queries.regression.response_likelihoods import (

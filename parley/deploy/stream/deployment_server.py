@@ -13,7 +13,7 @@ from types import FrameType
 from typing import NoReturn
 
 from parley.client.data.schema import Schema
-from parley.deploy.deployment_folders import ServerHome
+from parley.deploy.deployment_folder_checks import ServerHome
 from parley.deploy.event_log import Fact, LogEvent, Notifier
 from parley.deploy.folder_lock import hold_folder
 from parley.deploy.public_test_set import evaluate_public_test, load_test_set

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from parley.client.contract.party_messages import WIRE_VERSION
+from parley.client.contract.message_frames import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.deploy.private_files import PkiError
 from parley.deploy.process_errors import ProcessError

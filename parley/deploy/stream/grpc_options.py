@@ -19,8 +19,8 @@ from typing import Any
 
 import grpc
 
+from parley.connection_limit import MAX_CONNECTIONS
 from parley.deploy.private_files import check_private
-from parley.max_connections import MAX_CONNECTIONS
 
 CHUNK = 1 << 20
 """Bytes of a frame in one message."""

@@ -25,7 +25,7 @@ from typing import Any, Self
 import grpc
 import grpc.aio
 
-from parley.client.contract.party_messages import WIRE_VERSION
+from parley.client.contract.message_frames import WIRE_VERSION
 from parley.client.contract.roster import Deployment
 from parley.client.models.memory_trim import release_freed_memory
 from parley.deploy.authorization import NotAdmitted, admit_party

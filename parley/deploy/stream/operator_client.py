@@ -23,7 +23,7 @@ from parley.client.contract.roster import load_deployment
 from parley.client.contract.strict_decoding import parse_strict_json
 from parley.client.data.schema import load_schema
 from parley.deploy.certificate_checks import check_client_pair
-from parley.deploy.deployment_folders import check_server
+from parley.deploy.deployment_folder_checks import check_server
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import (
     follow,
@@ -47,8 +47,8 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import open_model
 from parley.server.records.run_folder import resolve_paths
+from parley.server.records.run_opening import load_run_job
 from parley.server.records.run_result import RunResult
-from parley.server.records.stored_job import load_run_job
 from parley.terminal.deployment_status import DeploymentStatus, RunStatus
 from parley.terminal.live_progress import RunDisplay
 

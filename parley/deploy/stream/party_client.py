@@ -28,7 +28,7 @@ from typing import Any
 
 import grpc
 
-from parley.client.contract.party_messages import MAX_REQUEST_BYTES, build_refusal, encode_frame
+from parley.client.contract.message_frames import MAX_REQUEST_BYTES, build_refusal, encode_frame
 from parley.client.contract.refusals import Reason
 from parley.client.contract.roster import load_deployment
 from parley.client.models.memory_trim import release_start_pages

@@ -22,7 +22,7 @@ from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayou
 from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.data.app_party_block import AppDataBlock
+from parley.client.data.app_data_block import AppDataBlock
 from parley.client.party.dataset_config import APP_DATA
 from parley.client.party.dataset_loader import load_dataset
 from parley.client.party.owner_policy import load_policy

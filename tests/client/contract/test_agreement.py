@@ -14,7 +14,7 @@ from safetensors.numpy import save
 
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical_encoding import encode_canonical
-from parley.client.contract.party_messages import REQUESTS
+from parley.client.contract.message_frames import REQUESTS
 from parley.client.contract.refusals import Declined
 
 BOTH = (*NETWORK, "privacy.unit=both", "privacy.party-epsilon=3", "privacy.record-bound=inner")

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.client.contract.feature_map import parse_feature_map
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     REQUESTS,
     MessageFrame,
     WireError,

@@ -11,14 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.budget_block_rows import find_blocks
-from parley.client.data.budget_blocks import Division
+from parley.client.data.block_row_selection import find_blocks
+from parley.client.data.block_selection import Division
 from parley.client.data.cell_parsing import read_plain_texts
-from parley.client.data.csv_text import read_csv_tables
+from parley.client.data.csv_reader import read_csv_tables
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
+from parley.client.data.query_party_block import (
+    PersonIds,
+    limit_person_records,
+    read_raw_party_block,
+)
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema
 from parley.client.data.sql_source import _build_series, read_sql_tables

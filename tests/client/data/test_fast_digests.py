@@ -8,7 +8,7 @@ import pytest
 
 from parley.client.data.cell_parsing import normalize_decimal_points
 from parley.client.data.column_types import LONG_CODE, TRUTH_VALUES, WHOLE_NUMBER
-from parley.client.data.content_digest import digest_columns, hash_texts, to_bits
+from parley.client.data.multiset_digest import digest_columns, hash_texts, to_bits
 from parley.client.data.raw_table import RawTable
 from parley.client.data.table_digest import encode_cells
 

@@ -9,7 +9,11 @@ import pytest
 from parley.client.data.column_names import MissingColumns
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_columns import build_memory_table
-from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
+from parley.client.data.query_party_block import (
+    PersonIds,
+    limit_person_records,
+    read_raw_party_block,
+)
 from parley.client.data.schema import Schema, SchemaError
 
 SCHEMA = Schema.from_toml(

@@ -16,11 +16,15 @@ import pytest
 from ledgers import ADULT, connected, with_parts
 
 from parley.client.data import sql_source
-from parley.client.data.budget_blocks import Division
+from parley.client.data.block_selection import Division
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
 from parley.client.data.memory_limit import compute_memory_limit
-from parley.client.data.raw_party_block import PersonIds, limit_person_records, read_raw_party_block
+from parley.client.data.query_party_block import (
+    PersonIds,
+    limit_person_records,
+    read_raw_party_block,
+)
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema
 from parley.client.data.schema_check import check_file

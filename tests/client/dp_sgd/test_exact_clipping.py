@@ -17,9 +17,9 @@ from small_networks import training
 from torch import nn
 
 from parley.client.dp_sgd.batch_sums import compute_party_sum, compute_union_sums
+from parley.client.dp_sgd.convolution_windows import Windows
 from parley.client.dp_sgd.exact_clipping import BitAllocation, ExactChain, ExactLayer
 from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
-from parley.client.dp_sgd.integer_convolution import Windows
 from parley.client.dp_sgd.torch_clipping import choose_way
 from parley.client.models.exact_math import exp, tanh
 from parley.client.models.networks import Network

@@ -11,7 +11,7 @@ import pytest
 import torch
 from small_networks import K, P, network, party, training, with_entry
 
-from parley.client.data.parallel_chunks import _get_pool
+from parley.client.data.threaded_chunks import _get_pool
 from parley.client.dp_sgd import batch_sums
 from parley.client.dp_sgd import local_training as dp_sgd
 from parley.client.dp_sgd.batch_sums import split_party_chunks, supports_joint_pass
@@ -108,7 +108,7 @@ def two_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _on(cores: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.client.data.parallel_chunks._count_cores", lambda: cores)
+    monkeypatch.setattr("parley.client.data.threaded_chunks._count_cores", lambda: cores)
     _get_pool.cache_clear()
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from parley.client.data import parallel_chunks
+from parley.client.data import threaded_chunks
 from parley.client.dp_sgd.batch_sums import compute_party_sum
 from parley.client.dp_sgd.parallel_passes import _copy_structure
 from parley.client.dp_sgd.training_settings import VMAP, LocalTraining
@@ -70,7 +70,7 @@ def clipped_sum(network: Network) -> np.ndarray:
 def test_a_sum_has_the_same_bits_however_many_passes_run_at_a_time(kind, monkeypatch) -> None:
     found = []
     for cores in (1, 2, 5):
-        monkeypatch.setattr(parallel_chunks, "_count_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(threaded_chunks, "_count_cores", lambda cores=cores: cores)
         found.append(clipped_sum(build(kind)))
     assert np.abs(found[0]).max() > 0
     assert all(np.array_equal(found[0], other) for other in found)

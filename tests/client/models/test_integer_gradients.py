@@ -19,7 +19,7 @@ from parley.client.models.class_weights import ClassWeightedLoss
 from parley.client.models.integer_gradients import SlopeGrid, compute_gradients
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.logistic_loss import LogisticLoss
-from parley.client.models.loss_tabulation import build_tabled_loss
+from parley.client.models.own_loss_tabulation import build_tabled_loss
 from parley.client.models.row_quantization import prepare_rows
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss

@@ -11,7 +11,7 @@ from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.logistic_loss import LogisticLoss
-from parley.client.models.loss_tabulation import build_tabled_loss
+from parley.client.models.own_loss_tabulation import build_tabled_loss
 from parley.client.models.tabulated_losses import NODES, TabledResidualLoss, TabledSignLoss
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError

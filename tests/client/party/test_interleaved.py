@@ -7,7 +7,7 @@ session is finished in the middle of the other.
 import numpy as np
 import pytest
 
-from parley.client.contract.party_messages import WIRE_VERSION, MessageFrame, encode_frame
+from parley.client.contract.message_frames import WIRE_VERSION, MessageFrame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 
 SESSIONS = {"0a" * 16: "r-1", "0b" * 16: "r-2"}

@@ -2,7 +2,7 @@
 
 from agreements import NETWORK
 
-from parley.client.contract.party_messages import encode_frame
+from parley.client.contract.message_frames import encode_frame
 from parley.client.party import round_contribution
 from parley.privacy.ledger.ledger import Ledger
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.party_messages import encode_frame
+from parley.client.contract.message_frames import encode_frame
 from parley.client.party import owner_approval, owner_decisions
 from parley.client.party.owner_policy import PolicyError, load_policy, parse_policy
 from parley.client.party.party_folder import PartyFolder

@@ -7,7 +7,7 @@ import pytest
 from proposals import refused
 
 from parley.client.algorithms.registry import describe_task
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     REQUESTS,
     WIRE_VERSION,
     MessageFrame,

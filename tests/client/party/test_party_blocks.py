@@ -7,14 +7,14 @@ import polars as pl
 import pytest
 from agreements import NETWORK
 
-from parley.client.contract.party_messages import encode_frame
+from parley.client.contract.message_frames import encode_frame
 from parley.client.data.schema import load_schema
 from parley.client.party.owner_policy import PolicyError, parse_policy
 from parley.client.party.record_cache import RecordCache
 from parley.deploy.party_check import check_items
 from parley.owner.approval_requests import open_party
 from parley.owner.owner_status import list_budgets
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.privacy_events import PlannedSteps
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger

@@ -8,7 +8,7 @@ from agreements import NETWORK
 from plans import with_primary
 
 from parley.client.algorithms.output_perturbation import OutputPerturbation
-from parley.client.contract.party_messages import decode_frame, encode_frame
+from parley.client.contract.message_frames import decode_frame, encode_frame
 from parley.client.party import release_charge
 from parley.client.party.party_folder import PartyFolder
 from parley.client.party.party_responses import ReleaseResponse

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from agreements import NETWORK
 
-from parley.client.contract.party_messages import encode_frame
+from parley.client.contract.message_frames import encode_frame
 from parley.client.features.base import BoundFeatureMap
 from parley.client.party.record_cache import RecordCache
 

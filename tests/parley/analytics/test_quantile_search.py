@@ -9,12 +9,12 @@ import pytest
 
 import parley
 from parley.analytics.quantile_search import QuantileSearch
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.count_queries import Histogram
 from parley.client.queries.filters.parser import parse_where
-from parley.client.queries.sum_queries import Balance
+from parley.client.queries.sums_and_selections import Balance
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sampling.discrete_noise import discrete_laplace

@@ -15,7 +15,7 @@ from attending import World
 from commands import invoked
 from ledgers import ADULT, an_entry
 
-from parley.client.contract.party_messages import (
+from parley.client.contract.message_frames import (
     WIRE_VERSION,
     MessageFrame,
     decode_frame,

@@ -16,7 +16,7 @@ from cryptography.x509.oid import NameOID
 from parley.client.contract.roster import RosterError, load_deployment, render_deployment
 from parley.deploy.authorization import NotAdmitted, admit_operator, admit_party
 from parley.deploy.certificate_checks import check_dates
-from parley.deploy.deployment_folders import check_server, find_own_party
+from parley.deploy.deployment_folder_checks import check_server, find_own_party
 from parley.deploy.private_files import PkiError
 from parley.deploy.provisioning import (
     accept,

@@ -14,15 +14,15 @@ import pytest
 from parley.client.contract.roster import RosterError, load_deployment
 from parley.client.data.schema import SchemaError, load_schema
 from parley.client.party.owner_policy import PolicyError, load_policy
-from parley.deploy.deployment_folders import check_server
+from parley.deploy.deployment_folder_checks import check_server
 from parley.deploy.server_address import DeployError
 from parley.safe_io.file_reading import MAX_LOG_BYTES, MAX_TEXT_BYTES, read_lines, read_text
 from parley.safe_io.toml_reading import _STRINGS_AND_COMMENTS, MAX_TOML_BYTES, parse_toml
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError, render_run_job
+from parley.server.records.run_opening import open_run_folder
 from parley.server.records.run_reader import read_rounds, read_run
-from parley.server.records.stored_job import open_run_folder
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.ledger.ledger import Ledger
 from parley.server.jobs.section_base import JobError
 from parley.sweeps.sweep_cells import build_sweep
 from parley.sweeps.sweep_page import format_total_cost
-from parley.sweeps.sweep_results import compute_total_charge
 from parley.sweeps.sweep_runner import run_cells
+from parley.sweeps.sweep_summary import compute_total_charge
 
 BASE = {
     "parties": {"count": 3},

@@ -27,10 +27,10 @@ from parley.sweeps import cell_worker, sweep_runner
 from parley.sweeps.comparison_page import compare_runs, list_run_names
 from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_cells import build_sweep, load_sweep
-from parley.sweeps.sweep_figures import draw_figures
 from parley.sweeps.sweep_page import format_total_cost
-from parley.sweeps.sweep_results import compute_total_charge, summarise_rows, write_results
+from parley.sweeps.sweep_plots import draw_figures
 from parley.sweeps.sweep_runner import SweepResult, run_cells
+from parley.sweeps.sweep_summary import compute_total_charge, summarise_rows, write_results
 from parley.sweeps.sweep_table import build_grid
 
 ROOT = Path(__file__).resolve().parents[3]

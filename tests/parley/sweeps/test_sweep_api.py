@@ -13,9 +13,9 @@ import parley
 from parley.cli import app
 from parley.server.jobs.section_base import JobError
 from parley.sweeps.latex_table import format_latex_table
-from parley.sweeps.sweep_figures import draw_figures
-from parley.sweeps.sweep_results import summarise_rows
+from parley.sweeps.sweep_plots import draw_figures
 from parley.sweeps.sweep_runner import SweepResult
+from parley.sweeps.sweep_summary import summarise_rows
 from parley.sweeps.sweep_table import build_columns, build_grid, format_table
 
 RNG = np.random.default_rng(6)

@@ -27,7 +27,7 @@ from parley.simulations.engine.fast_engine import simulate
 from parley.terminal import deployment_status
 from parley.terminal.deployment_status import DeploymentStatus, RunStatus, watch_status
 from parley.terminal.document_output import print_document
-from parley.terminal.ledger_terminal import LedgerContent, print_ledger, read_ledger
+from parley.terminal.ledger_operations import LedgerContent, print_ledger, read_ledger
 from parley.terminal.result_output import print_result
 from parley.terminal.rich_output import build_plain_table
 

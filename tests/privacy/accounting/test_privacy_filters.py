@@ -16,7 +16,7 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from parley.privacy.accounting import privacy_filters
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.dp_accounting_adapter import compose_step_losses
 from parley.privacy.accounting.gaussian_curve import (

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from parley.commands.ledger import ledger_app
 from parley.privacy.accounting import privacy_filters, subsampled_gaussian
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.gaussian_curve import compute_cks20_epsilon, compute_gaussian_epsilon
 from parley.privacy.accounting.privacy_events import (
     Approximate,

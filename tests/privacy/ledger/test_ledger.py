@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from ledger_children import commit_and_reserve
 from ledgers import ADULT, FACTS, GAUSSIAN, KDD, TENTH, an_entry
 
-from parley.privacy.accounting.account_certificates import AccountCertificate
+from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import Approximate, PrivacyEvent, Pure, Zcdp
 from parley.privacy.accounting.threat_model import Unit

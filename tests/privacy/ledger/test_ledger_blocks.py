@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from ledgers import ADULT, TENTH, an_entry, messages
 
-from parley.client.data.content_digest import digest_rows
+from parley.client.data.multiset_digest import digest_rows
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import Pure
 from parley.privacy.accounting.threat_model import Unit

@@ -14,7 +14,7 @@ import pytest
 from ledgers import ADULT, an_entry, connected, messages, tamper
 from typer.testing import CliRunner
 
-from parley.client.data.content_digest import digest_rows
+from parley.client.data.multiset_digest import digest_rows
 from parley.commands.ledger import ledger_app
 from parley.privacy.ledger import ledger_copy
 from parley.privacy.ledger.database import Database

@@ -13,7 +13,7 @@ import pytest
 from ledgers import ADULT, TENTH, an_entry, messages, tamper
 from numpy.typing import NDArray
 
-from parley.client.data.content_digest import digest_rows
+from parley.client.data.multiset_digest import digest_rows
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger

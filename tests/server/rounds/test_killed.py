@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from scenes import BASE, Killed, KilledServer, Scene
 
-from parley.client.contract.party_messages import decode_frame, encode_frame
+from parley.client.contract.message_frames import decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
-from parley.secure_agg.round_outcome import SECRET_BYTES
+from parley.secure_agg.predicted_outcome import SECRET_BYTES
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import RunFolderError
 from parley.simulations.data.network_experiment import NetworkExperiment

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from parley.client.contract.party_messages import build_response, encode_frame
+from parley.client.contract.message_frames import build_response, encode_frame
 from parley.client.contract.refusals import Reason
 from parley.client.contract.roster import Deployment, RosterParty
 from parley.secure_agg.primitives import derive_signing_public_key

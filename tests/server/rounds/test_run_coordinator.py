@@ -8,7 +8,7 @@ import pytest
 from in_process import InProcessTransport
 from scenes import Scene, counts
 
-from parley.client.contract.party_messages import MessageFrame, decode_frame, encode_frame
+from parley.client.contract.message_frames import MessageFrame, decode_frame, encode_frame
 from parley.privacy.ledger.ledger import Ledger
 from parley.secure_agg.interface import DropStage
 from parley.server.jobs.section_base import JobError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from audit_matrix import BATCHES, SCHEMA
 
-from parley.client.algorithms.held_out_counts import HeldOutCounts
+from parley.client.algorithms.held_out_histogram import HeldOutCounts
 from parley.client.algorithms.objective_perturbation import ObjectivePerturbationOfParties
 from parley.client.algorithms.pair_tables import PairTables
 from parley.client.algorithms.query_release import QueryRelease
@@ -20,7 +20,7 @@ from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.query_batch import QueryBatch
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sum_queries import ColumnSum
+from parley.client.queries.sums_and_selections import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitivity
 from parley.server.jobs.job_file import load_job

@@ -152,7 +152,7 @@ def test_of_many_parties_a_random_few_are_checked_and_the_run_says_how_many(tmp_
 
 
 def test_a_masked_sum_that_differs_stops_the_run(tmp_path, monkeypatch):
-    from parley.secure_agg.masked_sum import MaskedSum
+    from parley.secure_agg.in_process_protocol import MaskedSum
     from parley.simulations.engine.in_process_cohort import MaskedCheckFailed
 
     real = MaskedSum.sum

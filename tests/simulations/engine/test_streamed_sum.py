@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.parallel_chunks import compute_chunk_ranges
+from parley.client.data.threaded_chunks import compute_chunk_ranges
 from parley.client.party.party_session import PartySession
 from parley.client.party.refusal_rules import RefusalRules
 from parley.privacy.accounting.threat_model import Neighbouring
@@ -66,7 +66,7 @@ def asked(request):
 def rows_of_one_party():
     """Contributions are encoded and added up a party at a time, on every core."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("parley.client.data.parallel_chunks._ROWS_BYTES", 1)
+        patched.setattr("parley.client.data.threaded_chunks._ROWS_BYTES", 1)
         yield
 
 

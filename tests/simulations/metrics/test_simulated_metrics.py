@@ -12,7 +12,7 @@ from parley.server.rounds.run_coordinator import coordinate
 from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate
 from parley.simulations.engine.party_folders import party_folders, prepare_parties
-from parley.simulations.metrics.process_summary import build_local_summary
+from parley.simulations.metrics.process_run_metrics import build_local_summary
 
 BASE = (
     "parties.count=3",

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.client.contract.strict_decoding import DecodingError
-from parley.client.data.raw_party_block import RawPartyBlock
+from parley.client.data.query_party_block import RawPartyBlock
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import AnsweredQuery, QueryError, QueryFacts
 from parley.client.queries.query_decoding import decode_query

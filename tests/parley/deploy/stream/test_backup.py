@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from attending import NAMES
 
-from parley.client.contract.party_messages import decode_frame
+from parley.client.contract.message_frames import decode_frame
 from parley.deploy.party_check import check_items
 from parley.deploy.stream.party_client import build_answer_request
 from parley.privacy.ledger.ledger import Ledger

@@ -14,7 +14,7 @@ from attending import until
 from cables import Cable
 from ports import asked, echo
 
-from parley.client.contract.party_messages import decode_frame
+from parley.client.contract.message_frames import decode_frame
 from parley.client.contract.roster import RosterError
 from parley.deploy.child_processes import find_free_ports
 from parley.deploy.stream import grpc_options, party_client

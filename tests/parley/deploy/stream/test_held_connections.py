@@ -11,10 +11,10 @@ import threading
 from attending import until
 from held_connections import answered, held_connections
 
+from parley.connection_limit import MAX_CONNECTIONS
 from parley.deploy.stream.metrics_server import MetricsServer
 from parley.deploy.stream.run_queue import QueuedRun, RunQueue
-from parley.max_connections import MAX_CONNECTIONS
-from parley.owner.owner_page import serve_page
+from parley.owner.owner_page_server import serve_page
 
 _STRANGERS = 1024 + 64
 """Connections that the parties' port lets come before a handshake, and some of the server's own."""

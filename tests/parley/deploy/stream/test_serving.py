@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from attending import JOB, NAMES
 
-from parley.client.contract.party_messages import decode_frame
+from parley.client.contract.message_frames import decode_frame
 from parley.deploy.process_errors import ProcessError
 from parley.deploy.stream import operator_client, operator_service
 from parley.deploy.stream.connections import Connections, Dropped

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from parley.client.dp_sgd.convolution_windows import MaxPool, MeanPool
 from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
-from parley.client.dp_sgd.integer_convolution import MaxPool, MeanPool
 
 AXES = (nn.Conv1d, nn.Conv2d, nn.Conv3d), (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d), (
     nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d,

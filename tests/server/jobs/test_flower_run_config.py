@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from fake_grid import run_config
 
+from parley.server.jobs.flower_run_config import RUN_KEYS, from_run_config
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.run_config import RUN_KEYS, from_run_config
 from parley.server.jobs.section_base import JobError
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from scenes import Scene
 from parley.client.contract.assumptions import BLOCK_MEMBERSHIP, OWN_FEATURE_MAP
 from parley.exit_status import get_exit_status
 from parley.owner.approval_requests import open_party
-from parley.owner.owner_page import serve_page
+from parley.owner.owner_page_server import serve_page
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.base import Claim, Contribution
-from parley.client.contract.model_state import Floats, State
+from parley.client.contract.model_state_encoding import Floats, State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring, Unit

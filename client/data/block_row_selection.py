@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.budget_blocks import Division
+from parley.client.data.block_selection import Division
 from parley.client.data.cell_parsing import read_plain_texts
 from parley.client.data.raw_table import RawTable
 from parley.privacy.ledger.block_composition import compute_block_number

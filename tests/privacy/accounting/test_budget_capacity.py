@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parley.privacy.accounting.largest_count import find_largest_count
+from parley.privacy.accounting.budget_capacity import find_largest_count
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 7, 8, 9, 100])

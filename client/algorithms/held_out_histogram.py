@@ -26,12 +26,12 @@ from parley.client.algorithms.algorithm_spec import (
     get_settings,
 )
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
-from parley.client.algorithms.noisy_sums import SCALE_BITS, ReleasedAggregate
+from parley.client.algorithms.noisy_sum_algorithms import SCALE_BITS, ReleasedAggregate
 from parley.client.algorithms.pca_projection import project_rows
 from parley.client.algorithms.registry import ALGORITHMS, describe_task
 from parley.client.algorithms.score_edges import check_edges
 from parley.client.contract.assumptions import OWN_NETWORK
-from parley.client.contract.model_state import Floats, State
+from parley.client.contract.model_state_encoding import Floats, State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.party_block import PartyBlock

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from parley.client.algorithms.held_out_counts import HeldOutCounts
+from parley.client.algorithms.held_out_histogram import HeldOutCounts
 from parley.client.algorithms.score_edges import choose_edges
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.data.party_block import PartyBlock

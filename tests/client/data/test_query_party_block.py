@@ -6,7 +6,7 @@ from blocks import block_of_columns
 
 from parley.client.data.data_error import DataError
 from parley.client.data.party_block import PartyBlock
-from parley.client.data.raw_party_block import get_field, read_raw_party_block
+from parley.client.data.query_party_block import get_field, read_raw_party_block
 from parley.client.data.schema import Schema, SchemaError
 
 SCHEMA = Schema.from_toml(

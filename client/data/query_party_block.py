@@ -35,8 +35,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.budget_block_rows import select_blocks
-from parley.client.data.budget_blocks import Division, check_ignored
+from parley.client.data.block_row_selection import select_blocks
+from parley.client.data.block_selection import Division, check_ignored
 from parley.client.data.cell_parsing import (
     look_up,
     read_category_texts,
@@ -51,8 +51,8 @@ from parley.client.data.column_types import (
     LabelColumn,
     NumericColumn,
 )
-from parley.client.data.content_digest import ContentDigest, sum_contents
 from parley.client.data.data_sources import Source, SqlQuery
+from parley.client.data.multiset_digest import ContentDigest, sum_contents
 from parley.client.data.party_block import PartyRecords
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema, SchemaError

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parley.secure_agg.ideal_sum import IdealSum, build_simulated_parameters, with_simulated_beacon
+from parley.secure_agg.in_process_protocol import MaskedSum
 from parley.secure_agg.interface import (
     DropStage,
     LocalProtocolError,
     TooFewSurvivors,
 )
-from parley.secure_agg.masked_sum import MaskedSum
 from parley.secure_agg.protocol_parameters import RunParameters, derive_parameters
 
 STAGES = list(DropStage)

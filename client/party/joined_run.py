@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.party_messages import MessageFrame, encode_frame
+from parley.client.contract.message_frames import MessageFrame, encode_frame
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
 from parley.secure_agg.messages import Roster, RoundShares, RoundStart, decode, read_kind

@@ -19,7 +19,7 @@ from parley.presentation.vega_lite import Spec
 from parley.safe_io.file_writing import make_folder, write_file
 from parley.sweeps.sweep_cells import METHOD
 from parley.sweeps.sweep_chart import PRINT, SCREEN, ChartData, build_chart
-from parley.sweeps.sweep_results import HALF_WIDTH, Row, format_cell_label, to_number
+from parley.sweeps.sweep_summary import HALF_WIDTH, Row, format_cell_label, to_number
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,9 @@ from parley.secure_agg.pairwise_protocol import (
     run_secure_sum,
 )
 from parley.secure_agg.pairwise_server import MaskingServer
+from parley.secure_agg.predicted_outcome import check_dropped
 from parley.secure_agg.primitives import KEY_BYTES, derive_signing_public_key, digest, expand_seed
 from parley.secure_agg.protocol_parameters import ProtocolRequirements, RunParameters
-from parley.secure_agg.round_outcome import check_dropped
 
 
 class MaskedSum:

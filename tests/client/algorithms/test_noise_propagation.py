@@ -8,7 +8,7 @@ import pytest
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
 from parley.client.algorithms.iterative_algorithm import HasNoiseGain
-from parley.client.algorithms.noise_gain import compute_noise_gain
+from parley.client.algorithms.noise_propagation import compute_noise_gain
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.softmax_loss import SoftmaxLoss

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from parley.client.data.parallel_chunks import _get_pool, compute_row_ranges, map_chunks
+from parley.client.data.threaded_chunks import _get_pool, compute_row_ranges, map_chunks
 
 RANGES = [(n, n + 1) for n in range(40)]
 
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("parley.client.data.parallel_chunks._count_cores", lambda: 2)
+    monkeypatch.setattr("parley.client.data.threaded_chunks._count_cores", lambda: 2)
     _get_pool.cache_clear()
 
 
