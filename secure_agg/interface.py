@@ -1,8 +1,8 @@
 """Interface of secure aggregation: callers pass vectors and get one sum, or no result.
 
 There are two implementations. `ideal_sum.IdealSum` computes only what changes the result: ring sum
-over the survivors, thresholds, byte accounting. `masked_sum.MaskedSum` runs the full protocol. For
-the same vectors and drops both return the same bits, survivors and refusals.
+over the survivors, thresholds, byte accounting. `in_process_protocol.MaskedSum` runs the full
+protocol. For the same vectors and drops both return the same bits, survivors and refusals.
 """
 
 from __future__ import annotations

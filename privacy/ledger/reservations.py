@@ -1,8 +1,8 @@
 """The steps that charge releases, each a function of a writer that holds the lock.
 
 A step reads all it needs and refuses before it appends anything, so a refusal leaves no trace even
-inside a larger transaction. No ε depends on a step: `account_updates` computes the effect of its
-records, and `release_permit` derives permits from the chain.
+inside a larger transaction. No ε depends on a step: `account_transitions` computes the effect of
+its records, and `release_permit` derives permits from the chain.
 """
 
 from __future__ import annotations

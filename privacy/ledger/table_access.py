@@ -281,8 +281,8 @@ class LedgerWriter(LedgerReader):
     ) -> LedgerRecord:
         """Append the next record of the chain and store the account that it leads to.
 
-        See `hash_chain.build_record` and `account_updates.apply_record`. The body gets the digest
-        of all accounts after it.
+        See `hash_chain.build_record` and `account_transitions.apply_record`. The body gets the
+        digest of all accounts after it.
         """
         draft = build_record(self.head, kind, key, body, **named)
         account = apply_record(self.accounts.get(key), draft, settled_entry)

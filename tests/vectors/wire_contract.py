@@ -13,20 +13,20 @@ from parley.client.contract import (
     agreement,
     assumptions,
     guarantee,
-    party_messages,
+    message_frames,
     refusals,
     release_plan,
 )
 from parley.secure_agg import messages, protocol_parameters
 
-FILE = Path(__file__).parent / f"wire-{party_messages.WIRE_VERSION}.txt"
+FILE = Path(__file__).parent / f"wire-{message_frames.WIRE_VERSION}.txt"
 
 
 def describe_wire() -> str:
     """Return all messages, and fields and sentences that both sides agree on."""
-    lines = [f"protocol {party_messages.WIRE_VERSION}"]
+    lines = [f"protocol {message_frames.WIRE_VERSION}"]
     lines += [f"accountant {release_plan.ACCOUNTANT_VERSION}"]
-    for kind, (keys, blobs) in party_messages.REQUESTS.items():
+    for kind, (keys, blobs) in message_frames.REQUESTS.items():
         typed = ", ".join(f"{key}: {inspect.formatannotation(hint)}" for key, hint in keys.items())
         lines.append(f"request {kind}({typed}) + {blobs} blobs")
     lines += [f"reason {reason}" for reason in refusals.Reason]

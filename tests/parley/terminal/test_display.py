@@ -256,4 +256,4 @@ def test_every_table_of_the_terminal_is_made_in_one_place():
         for path in ROOT.rglob("*.py")
         if "from rich.table import Table" in (text := path.read_text()) and " Table(" in text
     ]
-    assert made == ["terminal/terminal_screen.py"]
+    assert made == ["terminal/rich_output.py"]
