@@ -88,6 +88,7 @@ def _read_arguments() -> list[str]:
 
 def _describe_failure(error: Exception) -> tuple[str, int]:
     """Return an error's message and exit status."""
+    sys.dont_write_bytecode = True  # a full disk would cut off the files of modules imported here
     _report_usage_error(error)
     from parley.exit_status import INTERNAL_ERROR, get_exit_status  # noqa: PLC0415 - start-up: only for an error
 

@@ -187,10 +187,14 @@ def _is_equal(first: Tensor, second: Tensor) -> bool:
     return bool(((first == second) | (first.isnan() & second.isnan())).all())
 
 
+_REPEATS = 8
+"""Passes that are compared with the first. Dropout of few scores can draw the same mask twice."""
+
+
 def check_repeatable(
     module: nn.Module, rows: Tensor, forward: Callable[[Tensor], Tensor] | None = None
 ) -> None:
-    """Refuse a forward pass that changes the module, or returns other scores the second time.
+    """Refuse a forward pass that changes the module, or returns other scores when repeated.
 
     Args:
         forward: function to check instead of the module's own forward pass.
@@ -201,7 +205,7 @@ def check_repeatable(
     compute, given = forward or module, rows.clone()
     with torch.no_grad():
         first = compute(given)
-        second = compute(rows.clone())
+        others = [compute(rows.clone()) for _ in range(_REPEATS)]
     if not torch.equal(given, rows):
         raise NetworkError(
             "Expected a forward pass that leaves its input as it is, but it changed the rows in "
@@ -215,7 +219,7 @@ def check_repeatable(
                 "clipping and noise, as torch's spectral_norm and running statistics do. Put its "
                 "layer into eval mode, or use torch.nn.GroupNorm or weight_norm."
             )
-    if not torch.allclose(first, second, rtol=0, atol=0, equal_nan=True):
+    if not all(torch.allclose(first, each, rtol=0, atol=0, equal_nan=True) for each in others):
         raise NetworkError(
             "Expected the same scores for the same rows, got others: the model draws random "
             "numbers, or remembers rows or passes. Remove functional.dropout and other random "

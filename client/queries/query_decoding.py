@@ -30,7 +30,9 @@ def decode_query(value: Any) -> Query:
         raise DecodingError(f"Expected a query of {', '.join(QUERIES)}, got {got}.")
     if "where" not in value:
         raise DecodingError("Expected where, or null, in a query, got neither.")
-    where = None if value["where"] is None else decode_where(value["where"])
-    rest = {key: part for key, part in value.items() if key not in {"query", "where"}}
+    rest = dict(value)
+    del rest["query"]
+    conditions = rest.pop("where")
+    where = None if conditions is None else decode_where(conditions)
     query: Query = decode_dataclass(kind, rest, where=where)
     return query

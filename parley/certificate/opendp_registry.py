@@ -94,7 +94,7 @@ def read_about(path: Path) -> RegistryAbout:
         raise CertificateError(f"{path} is not TOML: {error}.") from error
     except JsonRecordError as error:
         said = str(error).replace("as JSON ", "")
-        raise CertificateError(f"{said} docs/officers.md lists the keys.") from error
+        raise CertificateError(f"{said} examples/about.toml has all keys.") from error
 
 
 def build_entry(

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from parley.privacy.ledger.database_connection import DatabaseConnection
+from parley.privacy.ledger.database_errors import translate_error
 from parley.privacy.ledger.database_schema import (
     READABLE_VERSIONS,
     VERSION,
@@ -32,7 +33,6 @@ from parley.privacy.ledger.database_url import (
 from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.table_access import LedgerReader, LedgerWriter, Readings
 from parley.privacy.ledger.untrusted_file import check_files, check_schema
-from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
     from parley.privacy.ledger.read_limits import ReadLimits
@@ -137,8 +137,7 @@ class Database:
                 else:
                     connection.close()
         except self._errors as error:
-            translate = load_attribute("parley.privacy.ledger.database_errors:translate_error")
-            raise translate(error, self.name, _LOCK_TIMEOUT_S) from None
+            raise translate_error(error, self.name, _LOCK_TIMEOUT_S) from None
 
     def _take_idle_connection(self) -> DatabaseConnection | None:
         with contextlib.suppress(IndexError):

@@ -55,7 +55,7 @@ def test_run_with_no_argument_learns_and_says_what_it_cost(tmp_path):
     lines = done.stdout.splitlines()
     assert len(lines) <= 15
     assert max(map(len, lines)) <= 80
-    for words in ("ε = 1", "per record (replace-one)", "Saved", "only in a simulation"):
+    for words in ("ε = 1", "per record (replace-one)", "Saved", "Only a simulation can show it"):
         assert words in done.stdout
     (folder,) = (tmp_path / "runs").iterdir()
     assert {file.name for file in folder.iterdir()} == {

@@ -189,7 +189,7 @@ def test_labels_that_may_mean_something_else_are_read_with_a_warning(tmp_path):
     with pytest.warns(UserWarning, match="50 different whole numbers, read as amounts"):
         learned((rows, fifty), tmp_path / "amounts")
     large = np.array([2**63, 2**63 + 5], np.uint64)[np.tile(TWO, 10)]
-    with pytest.warns(UserWarning, match=r"codes.*predicted, as text"):
+    with pytest.warns(UserWarning, match=r"codes.*predicted as text"):
         learned((rows, large), tmp_path / "codes")
 
 
