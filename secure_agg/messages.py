@@ -165,7 +165,7 @@ class Evidence(Message, kind=14, what="a seed", set_up=True):
     seed: Annotated[bytes, FieldLayout(KEM_SEED_BYTES)] = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RoundShares(Message, kind=3, what="shares", most=_count_neighbours):
     """A party's secrets of one round, shared among its neighbours and sealed for each."""
 

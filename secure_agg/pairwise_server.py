@@ -362,7 +362,9 @@ class MaskingServer:
         message = decode(self.run, data, kind)
         name = kind.__name__
         if self.phase is not phase:
-            raise RemoteProtocolError(f"Expected {name} while {phase.name}, got {self.phase.name}.")
+            raise RemoteProtocolError(
+                f"Expected {name} while {phase.name}, got it while {self.phase.name}."
+            )
         if message.round_number != (self.round_number if phase else 0):
             raise RemoteProtocolError(
                 f"Expected {name} of round {self.round_number}, got {message.round_number}."

@@ -37,7 +37,6 @@ from parley.server.run_launcher import launch_run, open_run, record_error
 if TYPE_CHECKING:
     from parley.client.contract.roster import Deployment
     from parley.server.jobs.job import Job
-    from parley.server.records.run_folder import RunFolder
 
 _log = logging.getLogger("parley.server")
 

@@ -15,11 +15,18 @@ import pytest
 import typer.main
 import typer.testing
 import vl_convert
+from hypothesis import HealthCheck, settings
 
 # Tests run side by side, one a core: threads of one on small tensors would wait for each other's.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import parley.deploy.stream  # noqa: F401 - before anything else imports gRPC
+
+# The same examples in every run, and no limit on time: a busy machine fails no test.
+settings.register_profile(
+    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("steady")
 
 # A process of a user's puts the commands together once; here one calls them hundreds of times.
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)

@@ -236,7 +236,7 @@ class Claim:
         return self, of_party
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Contribution:
     """Result of a block of parties.
 

@@ -10,7 +10,7 @@ import numpy as np
 from parley.client.data.party_block import PartyBlock
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AppDataBlock(PartyBlock):
     """Parties with one placeholder row each, and where their apps find their records.
 

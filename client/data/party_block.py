@@ -70,7 +70,7 @@ class PartyRecords:
         return sizes
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PartyBlock(PartyRecords):
     """Records of B parties to learn from.
 

@@ -28,7 +28,7 @@ def format_positions(unit: str, first: Sequence[int], count: int) -> str:
     return f"{unit}{'s' if count > 1 else ''} {', '.join(map(str, first))}{more}"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class RawTable:
     """The cells of one file, N rows.
 

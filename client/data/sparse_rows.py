@@ -30,7 +30,7 @@ _PIECE: Final = 512
 """Rows that are converted at a time, so that they stay in cache."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SparseRows:
     """N rows of `width` numbers, at most k of a row not zero.
 

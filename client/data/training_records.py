@@ -40,7 +40,7 @@ _CHUNK_ROWS = 4096
 """Rows filled at a time, so that the rows being written stay in cache."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Records:
     """N records ready to learn from.
 

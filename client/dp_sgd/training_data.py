@@ -13,7 +13,7 @@ from torch import Tensor
 from parley.privacy.sampling.random_stream import NoiseStream
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PartyData:
     """One party's records on the network's device, and its two streams.
 
@@ -29,7 +29,7 @@ class PartyData:
     noise: NoiseStream
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class TrainingParties:
     """Data of B parties, with the parties' records one after the other.
 

@@ -20,7 +20,7 @@ from parley.client.models.contribution_clipping import zero_broken_rows
 from parley.client.models.row_quantization import prepare_rows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class MappedRows:
     """Rows that are computed from cells when they are read, a piece at a time.
 

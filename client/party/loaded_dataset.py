@@ -49,7 +49,7 @@ class DatasetFacts:
     columns: Schema | None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class DatasetRequest:
     """How a data set is read for a job; see `parley.client.party.dataset_loader.load_dataset`.
 
@@ -70,7 +70,7 @@ class DatasetRequest:
     division: Division | None
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LoadedDataset:
     """One data set of the party, ready to learn from.
 

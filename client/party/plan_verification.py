@@ -14,7 +14,7 @@ a contribution, s the grid's scale bits:
 | the same, for integers of that grid | ≥ 2^s·Δ; Δ₁ likewise, if noise is scaled to it |
 | noise inside the party, on sampled sums | equal to the task's: rate, steps, a party's coin |
 | encoding | holds the party's largest contribution whole, and m of them do not wrap around |
-| grid | the finest that the ring holds, and fine enough (`client.contract.ring_noise_tail`) |
+| grid | the finest that the ring holds, and fine enough (`parley.client.party.grid_verification`) |
 
 The event that is charged follows from the noise's own parameters. A plan that passes therefore
 cannot cost more than it states. An algorithm's further refusals are in its row of

@@ -26,7 +26,7 @@ from parley.client.party.run_validation import build_feature_map
 from parley.privacy.ledger.block_composition import Blocks
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class RecordCache:
     """The last requested data set and those that runs hold, with the way each was read.
 
@@ -35,7 +35,7 @@ class RecordCache:
 
     policy: OwnerPolicy
     folder: Path
-    secret: bytes = field(repr=False)
+    secret: bytes
     sessions: Callable[[], Collection[str]]
     _loaded: dict[str, tuple[object, LoadedDataset]] = field(default_factory=dict, init=False)
 

@@ -31,7 +31,7 @@ _ROWS = 4096  # rows of a Hessian added up at a time
 _STALLED = 400  # steps without a smaller gradient after which a problem ends
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class NewtonSystem(ABC):
     """c problems of one shape, and the computation of their Newton directions.
 

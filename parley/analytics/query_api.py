@@ -414,9 +414,12 @@ def format_plan(
         for query, count, error, factor, weight in each
     ]
     if min(nearer) < 1:
+        all_records = any(query.where is None for query in planned.batch.queries)
+        public = terms.facts.records is not None and all_records
+        known = " and with the public number of records" if public else ""
         lines.append(
-            "counts of the same records are adjusted to agree with each other and with the public "
-            "number of records; this lowers their errors, and the budget is divided accordingly"
+            f"counts of the same records are adjusted to agree with each other{known}; this lowers "
+            "their errors, and the budget is divided accordingly"
         )
     if planned.replacement is not None and planned.replacement.trusted:
         lines.append(f"only in a simulation: with real parties {planned.replacement.refusal}")

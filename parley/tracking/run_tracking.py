@@ -94,8 +94,9 @@ class TrackingObserver:
 
     def round_done(self, line: RoundLine) -> None:
         """Report the round's metrics."""
-        metrics = dict(_list_round_metrics(line))
-        self._try(lambda: self._tracker.log_metrics(metrics, step=line.round))
+        self._try(
+            lambda: self._tracker.log_metrics(dict(_list_round_metrics(line)), step=line.round)
+        )
 
     def report_end(self, result: RunResult) -> None:
         """Report the summary's metrics, and pass on the existing artefacts."""

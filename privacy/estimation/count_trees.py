@@ -40,8 +40,9 @@ class CountTree:
 
     def __post_init__(self) -> None:
         for name in ("cells", "branching"):
-            if check_whole(name, getattr(self, name), 2) > _MAX_CELLS:
-                raise ValueError(f"Expected {name} from 2 to {_MAX_CELLS}, got more.")
+            value = getattr(self, name)
+            if check_whole(name, value, 2) > _MAX_CELLS:
+                raise ValueError(f"Expected {name} from 2 to {_MAX_CELLS}, got {value}.")
 
     @cached_property
     def widths(self) -> tuple[int, ...]:

@@ -35,7 +35,7 @@ _PARTS = ((4, 0.8), (1, 0.2))
 """
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class InsertedCanaries:
     """What the auditor knows, and the coins.
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class PreparedData:
     """Rows of all parties, and the facts about them.
 

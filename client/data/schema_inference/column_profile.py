@@ -47,7 +47,7 @@ _FIRST = 1000
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class ColumnProfile:
     """A column's values, with its missing and odd cells.
 

@@ -319,7 +319,7 @@ def _is_name_a_cell(column: ColumnReading, table: RawTable) -> bool:
     return column.name in table.get_column(column.name).cast(pl.String).to_list()
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, repr=False)
 class _ColumnReader:
     """A reader of one column after another that collects the texts that mean a missing value."""
 

@@ -127,6 +127,24 @@ def test_under_add_or_remove_one_nothing_depends_on_the_number_of_records(sessio
     assert mean.value == pytest.approx(ALL["hours"].mean(), abs=8)
 
 
+@pytest.mark.parametrize(
+    ("neighbouring", "where", "public"),
+    [("replace-one", None, True), ("replace-one", "hours > 20", False),
+     ("add-or-remove-one", None, False)],
+)  # fmt: skip
+def test_a_plan_names_the_number_of_records_only_if_it_is_public(
+    session, neighbouring, where, public
+):
+    s = session(neighbouring=neighbouring)
+    with s.batch(epsilon=0.1) as b:
+        asked = b if where is None else b.where(where)
+        asked.marginals(["sex", "ward"], ways=2)
+        asked.marginals(["sex"], ways=1)
+        plan = b.plan()
+    assert "adjusted to agree with each other" in plan
+    assert ("the public number of records" in plan) is public
+
+
 def test_a_party_with_more_records_than_stated_is_cut_not_wrapped(session):
     s = session(neighbouring="add-or-remove-one", most_records=50, epsilon=100.0)
     assert s.count(epsilon=100.0).value == pytest.approx(6 * 50, abs=2)
