@@ -138,8 +138,8 @@ def test_a_plan_names_the_number_of_records_only_if_it_is_public(
     s = session(neighbouring=neighbouring)
     with s.batch(epsilon=0.1) as b:
         asked = b if where is None else b.where(where)
-        asked.marginals(["sex", "ward"], ways=2)
-        asked.marginals(["sex"], ways=1)
+        asked.histogram("age", bins=4)
+        asked.histogram("sex")
         plan = b.plan()
     assert "adjusted to agree with each other" in plan
     assert ("the public number of records" in plan) is public
