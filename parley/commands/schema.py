@@ -140,7 +140,7 @@ def infer_schema_command(
         "Review it before use: ranges, centres and categories were read from the data and are not "
         "covered by the privacy budget. Replace them by what is public knowledge, then delete "
         f"`drafted = true`{'' if out is None else f' in {out}'}: until then every ε is printed "
-        "with that assumption, and real parties refuse the schema.",
+        "with the assumption that the schema is public, and real parties refuse the schema.",
         err=True,
     )
     if out is not None and not query:
