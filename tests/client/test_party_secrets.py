@@ -109,7 +109,8 @@ def test_neither_answers_nor_log_say_anything_of_the_data(tmp_path, wired):
         assert world.keys[0] not in text
         assert world.keys[0].hex().encode() not in text
     assert "plan-changed" in log
-    assert not re.search(r"\b40\b", log)  # the number of records, which nobody asked for
+    said = re.sub(r"^\S+Z ", "", log, flags=re.MULTILINE)  # without times, which may contain 40
+    assert not re.search(r"\b40\b", said)  # the number of records, which nobody asked for
 
 
 def test_a_fault_of_the_data_is_logged_without_the_cell(tmp_path, wired):
