@@ -74,6 +74,8 @@ def renew_command(
     typer.echo(f"Copy {folder}/server/*.pem and *.key to the server and restart it.")
     for name in renewed:
         typer.echo(f"Send {name} its new party.pem (public): {folder}/parties/{name}/party.pem")
+    if (folder / "operator").is_dir():
+        typer.echo(f"Send operators elsewhere the new keys in {folder}/operator, secretly.")
 
 
 @deploy_app.command("rotate")
