@@ -254,7 +254,8 @@ def read_sender(data: Bytes) -> int:
     """Return the sender that a message claims, before any other field is read."""
     if len(data) < HEADER_BYTES:
         raise RemoteProtocolError(f"Expected at least {HEADER_BYTES} bytes, got {len(data)}.")
-    return _HEADER.unpack_from(data)[3]
+    result: int = _HEADER.unpack_from(data)[3]
+    return result
 
 
 def read_kind(data: Bytes) -> int:

@@ -208,7 +208,8 @@ class CachedPairKeyComputer(PairKeyComputer):
         """Return the result as `PairKeyComputer` does, computed once."""
         if (make, asked) not in self._cached:
             self._cached[make, asked] = make(*asked)
-        return self._cached[make, asked]
+        result: _Made = self._cached[make, asked]
+        return result
 
     def compute_for_edge(self, make: Callable[[*_Asked], _Made], *asked: *_Asked) -> _Made:
         """Return the secret as `PairKeyComputer` does; store it for one end, forget it with the

@@ -52,13 +52,15 @@ def _compute_weights(points: NDArray[np.int64], targets: NDArray[np.int64]) -> _
     np.fill_diagonal(gaps, 1)
     below = _LOG[gaps].sum(axis=1)
     ahead = _LOG[targets[:, None] ^ points[None, :]]
-    return _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
+    result: _Bytes = _EXP[(ahead.sum(axis=1)[:, None] - ahead - below[None, :]) % 255]
+    return result
 
 
 def _apply(weights: NDArray[np.integer], values: _Bytes) -> _Bytes:
     """Multiply `[a, n]` by `[n, bytes]` over GF(256)."""
     index = (weights.astype(np.intp) << 8)[:, :, None] + values[None, :, :]
-    return np.bitwise_xor.reduce(_PRODUCTS[index], axis=1)
+    result: _Bytes = np.bitwise_xor.reduce(_PRODUCTS[index], axis=1)
+    return result
 
 
 @lru_cache(maxsize=64)

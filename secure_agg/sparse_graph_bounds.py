@@ -54,7 +54,8 @@ def _compute_window_tails(parties: int, half: int, corrupt: int) -> NDArray[np.f
     ways = np.array([float(math.comb(half, a)) for a in range(half + 1)])
     places = np.arange(half + 1)
     joint = ways[:, None] * ways[None, :] * np.array(share)[places[:, None] + places[None, :]]
-    return joint[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1].diagonal()
+    result: NDArray[np.float64] = joint[::-1, ::-1].cumsum(0).cumsum(1)[::-1, ::-1].diagonal()
+    return result
 
 
 @lru_cache(maxsize=256)

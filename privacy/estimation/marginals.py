@@ -106,7 +106,8 @@ class TableOverlaps:
     def compute_variances(self, cells: Numbers) -> Numbers:
         """Return `[T]` the variance of a consistent cell; all cells of a table have the same."""
         shared = self._parts * self._shares / self.compute_precisions(cells)[:, None]
-        return self._alone / cells + shared.sum(axis=0)
+        result: Numbers = self._alone / cells + shared.sum(axis=0)
+        return result
 
     def compute_gains(self, cells: Numbers, wanted: Numbers) -> Numbers:
         """Return `[T]` −∂/∂ ln cells of Σ wanted·variance: the gain by each table's precision."""
@@ -175,4 +176,5 @@ def project_onto_simplex(values: ArrayLike, *, total: float) -> NDArray[np.float
     excess = (np.cumsum(falling) - total) / np.arange(1, len(given) + 1)
     # The largest entry stays positive for every rounding of the total.
     theta = excess[max(int((falling > excess).sum()) - 1, 0)]
-    return np.maximum(given - theta, 0)
+    result: NDArray[np.float64] = np.maximum(given - theta, 0)
+    return result

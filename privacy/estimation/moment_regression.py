@@ -62,7 +62,8 @@ class CorrelationEstimate:
     @property
     def noise(self) -> Numbers:
         """`[p, p]` standard deviations of the noise."""
-        return np.linalg.norm(self.noise_shifts, axis=2)
+        result: Numbers = np.linalg.norm(self.noise_shifts, axis=2)
+        return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +141,8 @@ class NoisySecondMoments:
     @property
     def mean(self) -> Numbers:
         """`[q]` means; NaN if N is within its noise."""
-        return self.matrix[0] / (self.count if self._counted else np.nan)
+        result: Numbers = self.matrix[0] / (self.count if self._counted else np.nan)
+        return result
 
     def _compute_noise_shifts(self, vectors: Numbers) -> Numbers:
         """Return `[k, q, d]` the change of M v by one deviation of each entry, for v `[k, q]`."""
@@ -175,7 +177,8 @@ class NoisySecondMoments:
     @property
     def spread(self) -> Numbers:
         """`[p]` standard deviations of all coordinates except the first; NaN within the noise."""
-        return 1 / (np.diagonal(self._centred[0], 1) * np.sqrt(max(self.count, 1.0)))
+        result: Numbers = 1 / (np.diagonal(self._centred[0], 1) * np.sqrt(max(self.count, 1.0)))
+        return result
 
     def estimate_correlations(self) -> CorrelationEstimate:
         """Estimate the correlation of every two coordinates."""

@@ -110,7 +110,8 @@ class NewtonSums:
 
 
 def _compute_diagonal(outer: Numbers, inner: Numbers) -> Numbers:
-    return np.einsum("ij,jk,ik->i", outer, inner, outer)
+    result: Numbers = np.einsum("ij,jk,ik->i", outer, inner, outer)
+    return result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +151,8 @@ class SearchPoint:
     @property
     def centre(self) -> Numbers:
         """`[K, p]` centre in each interval."""
-        return self.centres[0] + self.midpoints[:, None] * self.centres[1]
+        result: Numbers = self.centres[0] + self.midpoints[:, None] * self.centres[1]
+        return result
 
 
 def compute_midpoints(intervals: int) -> Numbers:

@@ -234,7 +234,8 @@ class CellNoise:
         squares = np.square(parts)
         peak = np.sqrt(np.square(squares).sum(axis=-1)) / np.maximum(deviation**2, 1e-300)
         rounded = self.rounding / self.deviation * np.abs(parts).sum(axis=-1)
-        return self.compute_deviations_within(peak, level) * deviation + rounded
+        result: Numbers = self.compute_deviations_within(peak, level) * deviation + rounded
+        return result
 
     def compute_deviations_within(self, peak: Numbers, level: float = 0.95) -> Numbers:
         """Return how many standard deviations bound a sum of noises with this level.
@@ -300,11 +301,12 @@ def compute_mixed_tail(t: Numbers, scale: Numbers, deviation: Numbers) -> Number
     near = np.exp(-np.square(far) / 2) / 2
     below = near * erfcx(np.maximum(ratio - far, 0) * math.sqrt(0.5))
     above = np.exp(np.minimum(ratio * (ratio / 2 - far), 0)) * ndtr(far - ratio)
-    return (
+    result: Numbers = (
         2 * ndtr(-far)
         + np.where(far > ratio, above, below)
         - near * erfcx((ratio + far) * math.sqrt(0.5))
     )
+    return result
 
 
 _PEAKS = np.linspace(0, 1, 65)

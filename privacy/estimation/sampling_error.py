@@ -31,7 +31,8 @@ def estimate_count_deviation(counts: Numbers, records: int | None) -> Numbers:
     if records is None:
         return np.sqrt(known)
     known = np.minimum(known, max(records - 1.0, 1.0))
-    return np.sqrt(known * np.maximum(1 - known / records, 0.0))
+    result: Numbers = np.sqrt(known * np.maximum(1 - known / records, 0.0))
+    return result
 
 
 def estimate_sum_deviation(sums: Numbers, low: float, high: float, records: int) -> Numbers:

@@ -80,7 +80,8 @@ class LifeTable:
         """`[G, 2K + 1]` counts that add up to the total if it is public."""
         if self.total is None:
             return self.cells
-        return self.cells + (self.total - self.cells.sum()) / self.cells.size
+        result: Numbers = self.cells + (self.total - self.cells.sum()) / self.cells.size
+        return result
 
     @property
     def events(self) -> Numbers:
@@ -110,7 +111,8 @@ class LifeTable:
         squares = np.square(gradient).sum(axis=over)
         if self.total is not None:
             squares = squares - np.square(gradient.sum(axis=over)) / self.cells.size
-        return np.sqrt(np.maximum(squares, 0.0))
+        result: Numbers = np.sqrt(np.maximum(squares, 0.0))
+        return result
 
     @cached_property
     def known(self) -> NDArray[np.bool_]:

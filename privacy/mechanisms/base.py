@@ -123,7 +123,8 @@ class Mechanism(ABC):
 
     def draw(self, stream: NoiseStream) -> NDArray[np.int64]:
         """Draw `[d]` one noise vector."""
-        return self.draw_many(1, stream)[0]
+        result: NDArray[np.int64] = self.draw_many(1, stream)[0]
+        return result
 
     @abstractmethod
     def describe(self) -> str:

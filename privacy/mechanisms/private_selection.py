@@ -126,7 +126,8 @@ class ExponentialMechanism(Selection):
     def compute_probabilities(self, scores: Scores) -> NDArray[np.float64]:
         """Return the softmax of εu/(2Δ)."""
         weights = np.exp(-float(self.rate) * _compute_losses(scores))
-        return weights / weights.sum()
+        result: NDArray[np.float64] = weights / weights.sum()
+        return result
 
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
         """Return the first proposal that its coin accepts; the best candidate's always accepts."""
@@ -158,7 +159,8 @@ class PermuteAndFlip(Selection):
         times, weights = (nodes + 1) / 2, weights / 2
         failed = 1 - np.outer(q, times)
         # The best candidate's time is < 1 at every node, so no divisor is 0.
-        return q * ((failed.prod(axis=0) / failed) @ weights)
+        result: NDArray[np.float64] = q * ((failed.prod(axis=0) / failed) @ weights)
+        return result
 
     def choose(self, scores: Scores, stream: NoiseStream) -> int:
         """Toss a coin per candidate; return the first accepted one in random order."""
@@ -173,7 +175,8 @@ def _compute_losses(scores: Scores) -> NDArray[np.int64]:
         raise ValueError(f"Expected the scores of at least one candidate, got {values.shape}.")
     if values.dtype.kind not in "iu" or np.abs(values.astype(np.float64)).max() >= 2.0**62:
         raise ValueError(f"Expected integer scores below 2⁶², got {values.dtype}.")
-    return values.max().astype(np.int64) - values.astype(np.int64)
+    result: NDArray[np.int64] = values.max().astype(np.int64) - values.astype(np.int64)
+    return result
 
 
 SELECTIONS: dict[str, type[Selection]] = {

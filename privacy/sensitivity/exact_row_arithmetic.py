@@ -129,7 +129,8 @@ def round_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
 
 def sum_rows(rows: Rows, length: int) -> NDArray[np.int64]:
     """Return `[d]` the sum of integer rows `[n, d]`, none longer than `length`."""
-    return sum_outer(np.ones((len(rows), 1)), rows, length)[0]
+    result: NDArray[np.int64] = sum_outer(np.ones((len(rows), 1)), rows, length)[0]
+    return result
 
 
 def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:

@@ -80,7 +80,8 @@ class _Dense(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Return `[b, width]`."""
-        return self.layers(z)
+        result: Tensor = self.layers(z)
+        return result
 
 
 class _Image(nn.Module):
@@ -105,7 +106,8 @@ class _Image(nn.Module):
         x = self.dense(z).view(-1, 16, self.low, self.low)
         x = self.first(_scale_up(x)).relu()
         x = self.second(_scale_up(x))[:, 0, : self.side, : self.side]
-        return x.reshape(len(z), -1)
+        result: Tensor = x.reshape(len(z), -1)
+        return result
 
 
 def _scale_up(x: Tensor) -> Tensor:
