@@ -38,7 +38,7 @@ from parley.client.queries.correlations import CorrelationsQuery, _list_entries
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.regression.design_matrix import Design
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums_and_selections import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 from parley.privacy.estimation.moment_regression import NoisySecondMoments
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sampling.random_stream import NoiseStream

@@ -22,9 +22,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import parley.deploy.stream  # noqa: F401 - before anything else imports gRPC
 
-# The same examples in every run, and no limit on time: a busy machine fails no test.
+# The same examples in every run, and no limit on time: a busy machine fails no test. With
+# PARLEY_TEST_RANDOM=1 Hypothesis tries others.
 settings.register_profile(
-    "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "steady",
+    deadline=None,
+    derandomize="PARLEY_TEST_RANDOM" not in os.environ,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("steady")
 

@@ -25,7 +25,8 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_batch import Counting
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums_and_selections import Balance, ChooseBest, ColumnSum
+from parley.client.queries.selection_queries import ChooseBest
+from parley.client.queries.sum_queries import Balance, ColumnSum
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring, Unit
 from parley.server.jobs.job_file import load_job

@@ -21,7 +21,7 @@ from parley.client.party.party_session import PartySession
 from parley.client.party.refusal_rules import RefusalRules
 from parley.client.queries.base import Query, QueryFacts
 from parley.client.queries.randomised_response import ResponseQuery
-from parley.client.queries.sums_and_selections import ChooseBest
+from parley.client.queries.selection_queries import ChooseBest
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Neighbouring, Unit
 from parley.privacy.audit.event_counts import Hits

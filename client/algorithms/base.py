@@ -92,7 +92,7 @@ class Claim:
             on the others' records.
         grid_bits: b of the whole numbers: a unit is 2^-b.
         whole: weight_j·v_j consists of whole numbers. Otherwise it is real, in a ball of such units
-            (`parley.client.models.contribution_clipping.real_ball`), or clipped once more.
+            (`parley.client.models.contribution_clipping.build_real_ball`), or clipped once more.
         records: maximum number of records per unit, each of which adds such a vector.
         steps: noise inside the party: that of its training, or of its records' reports.
         party_norm: S, if v_j is clipped to it for a second guarantee, of unit party.
@@ -213,9 +213,9 @@ class Claim:
         """
         if self.party_norm is None:
             return (self,)
-        from parley.client.models.contribution_clipping import real_ball  # noqa: PLC0415 - likewise
+        from parley.client.models.contribution_clipping import build_real_ball  # noqa: PLC0415 - likewise
 
-        ball, bits = real_ball(self.dimension, to_fraction(self.party_norm))
+        ball, bits = build_real_ball(self.dimension, to_fraction(self.party_norm))
         of_party = replace(
             self,
             unit=Unit.PARTY,

@@ -37,9 +37,9 @@ from parley.client.dp_sgd.optimisers import ServerStep, build_server_state
 from parley.client.dp_sgd.training_data import TrainingParties
 from parley.client.models.contribution_clipping import (
     build_ball,
+    build_real_ball,
     clamp_entries,
     clip_rows,
-    real_ball,
 )
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
@@ -218,7 +218,7 @@ class FederatedAveraging(NetworkAlgorithm):
         clipped = self.both or not record
         steps = None
         if record:
-            ball, bits = real_ball(self.dimension, to_fraction(self.lipschitz))
+            ball, bits = build_real_ball(self.dimension, to_fraction(self.lipschitz))
             moved = compute_sensitivity(ball, self.neighbouring)
             steps = PartySteps(
                 sensitivity=moved.compute_l2(Fraction(2) ** -bits),

@@ -21,7 +21,7 @@ from parley.client.algorithms.output_perturbation import OutputPerturbation
 from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.contribution_clipping import clamp_entries, real_ball
+from parley.client.models.contribution_clipping import build_real_ball, clamp_entries
 from parley.client.solvers.local_optima import solve_local_optima
 from parley.privacy.accounting.rounding import round_up_to_bits
 from parley.privacy.calibration.optimum_sensitivity import compute_optimum_radius
@@ -100,7 +100,7 @@ class ObjectivePerturbationOfParties(OutputPerturbation):
             parties=facts.parties,
             min_records=facts.min_records,
         )
-        ball, bits = real_ball(self.dimension, radius)
+        ball, bits = build_real_ball(self.dimension, radius)
         return replace(
             super().claim(facts),
             lies_in=ball,

@@ -20,7 +20,7 @@ from parley.client.contract.assumptions import SOLVER_CONVERGENCE
 from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.contribution_clipping import clamp_entries, real_ball
+from parley.client.models.contribution_clipping import build_real_ball, clamp_entries
 from parley.client.models.linear_models import LinearModel
 from parley.client.solvers.local_optima import solve_local_optima
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
@@ -129,7 +129,7 @@ class OutputPerturbation(ReleasedAggregate):
             weights=self.weights,
             relative_tolerance=self.relative_tolerance,
         )
-        ball, bits = real_ball(self.dimension, radius)
+        ball, bits = build_real_ball(self.dimension, radius)
         return Claim(
             dimension=self.dimension,
             features=self.model.features,

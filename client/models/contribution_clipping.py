@@ -49,7 +49,7 @@ def build_ball(dimension: int, norm: float) -> tuple[Set, int]:
     return Set.ball(dimension, squared=int((to_fraction(norm) * Fraction(2) ** bits) ** 2)), bits
 
 
-def real_ball(dimension: int, norm: Fraction) -> tuple[Set, int]:
+def build_real_ball(dimension: int, norm: Fraction) -> tuple[Set, int]:
     """Build the set of real vectors of L2 norm at most `norm`, in units of 2^-b; return it and b.
 
     The squared radius is rounded up.

@@ -38,7 +38,7 @@ from parley.client.queries.base import (
     get_range,
 )
 from parley.client.queries.group_cells import Axis, CellGrid
-from parley.client.queries.sums_and_selections import SelectionQuery
+from parley.client.queries.selection_queries import SelectionQuery
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.count_trees import CountTree, fit_monotone

@@ -3,7 +3,7 @@
 A tree of noisy counts answers for every value of the grid at once, and pays for all of them. For
 one quantile it is enough to ask on which side of a position it lies, to move to the position where
 the answers so far place the share q, and to ask again. Each question is one signed sum, (1 −
-q)·below − q·above (`parley.client.queries.sums_and_selections`). Its Δ₁ is max(q, 1 − q) under
+q)·below − q·above (`parley.client.queries.sum_queries`). Its Δ₁ is max(q, 1 − q) under
 add-or-remove-one and 1 under replace-one. In total they cost Σ εₜ = ε, pure, although the answers
 before choose each position and price (Rogers, Roth, Ullman & Vadhan 2016). If N is private, the
 first question counts both sides.
@@ -41,7 +41,7 @@ from parley.client.queries.base import QueryError
 from parley.client.queries.count_queries import Histogram
 from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.quantiles import build_grid
-from parley.client.queries.sums_and_selections import MAX_DENOMINATOR, Balance
+from parley.client.queries.sum_queries import MAX_DENOMINATOR, Balance
 from parley.privacy.accounting.rounding import format_exact, format_rounded_down, to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise

@@ -24,7 +24,8 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.randomised_response import ResponseQuery
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums_and_selections import ChooseBest, ColumnSum
+from parley.client.queries.selection_queries import ChooseBest
+from parley.client.queries.sum_queries import ColumnSum
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.rounding import format_exact, to_fraction
 from parley.privacy.ledger.budget import DatasetBudget

@@ -28,7 +28,7 @@ from parley.client.queries.count_queries import Count
 from parley.client.queries.filters.expressions import Expression, col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.sums_and_selections import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 
 _MAX_LENGTH = 4096
 _OFFERED = "COUNT(*), SUM, AVG, VARIANCE, MEDIAN or QUANTILE of a column, CORR of two"

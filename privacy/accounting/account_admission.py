@@ -1,4 +1,4 @@
-"""Certificates: the fixed test by which an account admits releases under full adaptivity.
+"""Account certificates: the fixed test by which an account admits releases under full adaptivity.
 
 The analyst may choose the kind, size and number of the next releases, and when to stop, from all
 earlier answers. A bound that still holds then is a *filter*: one number per release, added up and

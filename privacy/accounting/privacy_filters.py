@@ -78,7 +78,7 @@ def compute_rho(event: PrivacyEvent) -> Fraction:
     return event.exact_rho
 
 
-def epsilon_of_mu(certificate: AccountCertificate, mu: float, delta: float) -> float:
+def compute_epsilon_of_mu(certificate: AccountCertificate, mu: float, delta: float) -> float:
     """Return the ε at `delta` that an account charges for a μ-GDP release."""
     if certificate is AccountCertificate.ZCDP:
         return compute_cks20_epsilon(round_up(to_fraction(mu) ** 2 / 2), delta)

@@ -14,7 +14,7 @@ from parley.privacy.accounting.privacy_events import (
     CountedSteps,
     PoissonSampledGaussian,
 )
-from parley.privacy.accounting.privacy_filters import epsilon_of_mu
+from parley.privacy.accounting.privacy_filters import compute_epsilon_of_mu
 from parley.privacy.accounting.rounding import (
     check_positive,
     check_whole,
@@ -101,7 +101,7 @@ def calibrate_steps(
     def planned(sigma: float) -> float:
         ((kind, count),) = kinds(sigma)
         whole = build_planned_steps(kind, count, planned_delta * (1 - 1e-6)).mu
-        return epsilon_of_mu(certificate, math.hypot(whole, mu) * (1 + 1e-12), left)
+        return compute_epsilon_of_mu(certificate, math.hypot(whole, mu) * (1 + 1e-12), left)
 
     def account(log_sigma: float) -> float:
         if planned_delta:

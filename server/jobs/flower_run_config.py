@@ -20,7 +20,7 @@ RUN_KEYS = {"run-folder": ""}
 
 
 @functools.cache
-def _list_list_keys() -> set[str]:
+def _find_structured_keys() -> set[str]:
     """Return the dotted keys whose values are lists or tables."""
     return {
         f"{section}.{key}"
@@ -39,7 +39,7 @@ def from_run_config(config: Mapping[str, Any]) -> Job:
         section, dot, key = name.partition(".")
         if not dot:
             raise JobError(f"Unknown key {name}. Expected section.key or one of {[*RUN_KEYS]}.")
-        parsed = _parse_value(value) if name in _list_list_keys() else value
+        parsed = _parse_value(value) if name in _find_structured_keys() else value
         tree.setdefault(section, {})[key] = parsed
     return load_job(values=tree)
 

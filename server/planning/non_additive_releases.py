@@ -17,7 +17,7 @@ from typing import ClassVar
 from parley.client.queries.base import Integers, QueryError, QueryFacts
 from parley.client.queries.query_batch import Counting, QueryBatch
 from parley.client.queries.randomised_response import ResponseQuery
-from parley.client.queries.sums_and_selections import SelectionQuery
+from parley.client.queries.selection_queries import SelectionQuery
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.mechanisms.private_selection import SELECTIONS, Selection

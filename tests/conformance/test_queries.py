@@ -16,7 +16,7 @@ from parley.client.queries.moments import Mean
 from parley.client.queries.query_decoding import decode_query
 from parley.client.queries.registry import QUERIES
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums_and_selections import SelectionQuery
+from parley.client.queries.selection_queries import SelectionQuery
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import compute_sensitivity

@@ -16,7 +16,7 @@ from parley.client.algorithms.registry import decode_task, describe_task
 from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
-from parley.client.models.contribution_clipping import real_ball
+from parley.client.models.contribution_clipping import build_real_ball
 from parley.privacy.accounting.rounding import to_fraction
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.discrete_gaussian import DiscreteGaussian
@@ -164,7 +164,7 @@ def test_a_set_s_diameter_or_radius_is_the_sensitivity_in_the_values_unit():
 
 @given(norm=st.floats(1e-6, 1e6))
 def test_a_ball_of_real_vectors_has_their_diameter_and_no_bound_in_l1(norm):
-    ball, bits = real_ball(9, to_fraction(norm))
+    ball, bits = build_real_ball(9, to_fraction(norm))
     claim = replace(CLAIM, lies_in=ball, grid_bits=bits, whole=False)
     assert 2 * norm <= claim.sensitivity <= 2 * norm * (1 + 2.0**-52)
     assert claim.sensitivity_l1 is None

@@ -21,7 +21,7 @@ from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_batch import Counting, QueryBatch
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums_and_selections import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import compute_sensitivity
 

@@ -16,7 +16,7 @@ from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean, Variance, compute_unit_weights
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.sums_and_selections import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise
 

@@ -14,7 +14,7 @@ from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError, QueryFacts
 from parley.client.queries.count_queries import Histogram
 from parley.client.queries.filters.parser import parse_where
-from parley.client.queries.sums_and_selections import Balance
+from parley.client.queries.sum_queries import Balance
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sampling.discrete_noise import discrete_laplace

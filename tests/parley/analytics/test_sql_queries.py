@@ -15,7 +15,7 @@ from parley.client.queries.count_queries import Count
 from parley.client.queries.filters.expressions import WhereError
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
-from parley.client.queries.sums_and_selections import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 
 pytest.importorskip("sqlglot", reason="needs the extra parley[sql]")
 SCHEMA = Schema.from_toml(

@@ -20,7 +20,7 @@ from parley.client.queries.filters.expressions import col
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.query_batch import QueryBatch
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums_and_selections import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import NormBounds, compute_sensitivity
 from parley.server.jobs.job_file import load_job
@@ -159,7 +159,7 @@ from typing import ClassVar
 import numpy as np
 from parley.client.algorithms.base import Claim, Contribution
 from parley.client.algorithms.own_algorithm import Statistic
-from parley.client.models.contribution_clipping import real_ball
+from parley.client.models.contribution_clipping import build_real_ball
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class Sums(Statistic):
         return self.features
 
     def claim(self, facts):
-        ball, bits = real_ball(self.features, Fraction(self.length) / 2)
+        ball, bits = build_real_ball(self.features, Fraction(self.length) / 2)
         return Claim(dimension=self.features, features=self.features, bound=1e3,
                      lies_in=ball, grid_bits=bits, whole=False, unit=Unit.RECORD,
                      neighbouring=Neighbouring.REPLACE_ONE)

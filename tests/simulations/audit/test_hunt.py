@@ -18,7 +18,7 @@ from parley.client.queries.kmeans import KMeansGrid, KMeansStep
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.regression.regression_query import RegressionQuery
-from parley.client.queries.sums_and_selections import ColumnSum
+from parley.client.queries.sum_queries import ColumnSum
 from parley.client.queries.survival import Survival
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.privacy.calibration.noise_calibration import CalibrationError
