@@ -43,7 +43,7 @@ np.save(out, model.generate(len(frame))[names].to_numpy(np.int64))
 def records(source, seed):
     """Return codes of training and of held-out records, and the number of values of each column."""
     from parley.client.algorithms.pair_tables import encode_rows
-    from parley.client.data.class_labels import to_classes
+    from parley.client.data.class_indices import to_classes
     from parley.client.data.record_discretization import build_coded_columns
     from parley.client.data.schema import Schema
     from parley.server.jobs.job_file import load_job

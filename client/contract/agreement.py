@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final
 
 from parley.client.contract.canonical_encoding import encode_canonical
-from parley.client.contract.feature_map import parse_feature_map
+from parley.client.contract.feature_map_reference import parse_feature_map
 from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
@@ -56,7 +56,7 @@ class Agreement:
         schema: digest of what columns and label mean (`LoadedDataset.schema`), the same for all
             parties.
         features: name, settings and digest of the public map of every record
-            (`parley.client.contract.feature_map`). Empty: rows are used without a map.
+            (`parley.client.contract.feature_map_reference`). Empty: rows are used without a map.
         identities: Ed25519 public keys of the roster, by index. Every party has its own copy.
         parameters: secure aggregation's parameters for this session.
         present: bit mask of the parties that joined, as in the session's roster. Empty before that.

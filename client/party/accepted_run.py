@@ -13,7 +13,7 @@ from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.feature_map import parse_feature_map
+from parley.client.contract.feature_map_reference import parse_feature_map
 from parley.client.contract.model_state_encoding import State
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.party.loaded_dataset import LoadedDataset

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.client.contract.refusals import Declined, Reason
-from parley.client.data.label_encoders import LABEL_READERS
+from parley.client.data.label_readers import LABEL_READERS
 from parley.client.party.data_refusals import build_unreadable_error
 from parley.client.party.dataset_config import APP_DATA, DatasetConfig
 from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
@@ -35,7 +35,7 @@ RAW_COLUMNS = "columns"
 READERS = PluginTable[Callable[[DatasetRequest], LoadedDataset]](
     {
         "prepared": "parley.client.party.prepared_dataset:load_prepared_dataset",
-        "records": "parley.client.party.training_dataset:load_record_dataset",
+        "records": "parley.client.party.record_dataset:load_record_dataset",
         "columns": "parley.client.party.column_dataset:load_column_dataset",
         "app": "parley.client.party.app_dataset:load_app_dataset",
     }

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.refusals import Declined, Reason
-from parley.client.data.class_labels import to_classes
+from parley.client.data.class_indices import to_classes
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
 from parley.client.models.linear_models import LinearModel

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.contract.feature_map import compute_prepared_schema
+from parley.client.contract.feature_map_reference import compute_prepared_schema
 from parley.client.data.data_error import DataError
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.multiset_digest import digest_rows

@@ -36,10 +36,10 @@ from parley.secure_agg.protocol_parameters import (
 from parley.server.planning.session_terms import SessionTerms
 from parley.server.records.session_folder import SessionFolder
 from parley.server.rounds.cohort import Cohort
+from parley.server.rounds.connected_parties import RAW_COLUMNS, ConnectedParties, QueryParties
 from parley.server.rounds.party_facts import compute_min_present
 from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.party_status import PartyStates
-from parley.server.rounds.remote_parties import RAW_COLUMNS, ConnectedParties, QueryParties
 from parley.simulations.engine.fault_script import parse_faults
 from parley.simulations.engine.in_process_cohort import BlockCohort
 from parley.simulations.engine.sharding import TableShard, WorkerSum

@@ -14,6 +14,7 @@ from parley.client.algorithms.registry import get_algorithm_spec
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.record_discretization import build_coded_columns
 from parley.client.data.schema import Schema
+from parley.planning.planned_costs import build_planned_guarantees
 from parley.planning.simulation_cost import estimate_simulation
 from parley.presentation.plan_page import list_plan_lines
 from parley.privacy.accounting.composition import Composition
@@ -53,7 +54,6 @@ from parley.server.records.plan_parts import (
     SizeAlternative,
 )
 from parley.server.records.plan_summary import PlanSummary
-from parley.server.records.planned_costs import build_planned_guarantees
 from parley.simulations.data.job_feature_map import compute_width
 from parley.simulations.data.public_shape import get_public_shape
 from parley.simulations.engine.sum_parameters import check_sum

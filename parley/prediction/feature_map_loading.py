@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parley.client.contract.feature_map import parse_feature_map
+from parley.client.contract.feature_map_reference import parse_feature_map
 from parley.client.contract.refusals import Declined
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.map_building import build_map

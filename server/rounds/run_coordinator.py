@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
-from parley.client.contract.feature_map import compute_prepared_schema
+from parley.client.contract.feature_map_reference import compute_prepared_schema
 from parley.client.contract.model_state_encoding import State, save_state, select_components
 from parley.client.contract.roster import Deployment
 from parley.client.data.schema import Schema
@@ -37,6 +37,7 @@ from parley.server.planning.stage_planner import check_cost, plan_stages
 from parley.server.records.run_folder import RunFolder
 from parley.server.records.run_summary import RunSummary
 from parley.server.records.summary_builder import build_run_summary
+from parley.server.rounds.connected_parties import ConnectedParties
 from parley.server.rounds.party_facts import (
     build_data_head,
     build_federation,
@@ -45,7 +46,6 @@ from parley.server.rounds.party_facts import (
 )
 from parley.server.rounds.party_requests import Transport
 from parley.server.rounds.party_status import PartyStates
-from parley.server.rounds.remote_parties import ConnectedParties
 from parley.server.rounds.run_execution import execute_run, save_results
 from parley.server.rounds.run_observer import Observer
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.data.class_labels import to_classes
+from parley.client.data.class_indices import to_classes
 from parley.client.data.schema import Schema, load_schema
 from parley.client.data.training_records import Records
 from parley.client.features.feature_error import FeatureError
@@ -39,7 +39,7 @@ from parley.simulations.data.simulated_experiment import Experiment, StatisticEx
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows
     from parley.client.features.base import FeatureMap
-    from parley.client.features.lazy_mapped_rows import RawRows
+    from parley.simulations.data.lazy_mapped_rows import RawRows
     from parley.simulations.data.source_records import InMemoryData
 
 _MANY_ROWS = 1 << 12
@@ -253,7 +253,7 @@ def _compute_rows(
             if isinstance(cells, np.ndarray):
                 return schema.scale_rows(np.asarray(cells, np.float64))
         if job.model.learns == "linear" and len(cells) >= _MANY_ROWS:
-            from parley.client.features.lazy_mapped_rows import map_when_read  # noqa: PLC0415 - most jobs have few records
+            from parley.simulations.data.lazy_mapped_rows import map_when_read  # noqa: PLC0415 - most jobs have few records
 
             if (mapped := map_when_read(features, schema, cells)) is not None:
                 return mapped
@@ -272,7 +272,7 @@ def _prepare_rows(
     """Build prepared rows, as `build_prepared_rows` does; sparse if they are many."""
     if isinstance(raw, np.ndarray):
         return build_prepared_rows(raw, intercept=intercept, order=order, buffer=buffer)
-    from parley.client.features.lazy_mapped_rows import prepare_raw_rows  # noqa: PLC0415 - most jobs have few records
+    from parley.simulations.data.lazy_mapped_rows import prepare_raw_rows  # noqa: PLC0415 - most jobs have few records
 
     return prepare_raw_rows(raw, intercept=intercept, order=order)
 

@@ -22,7 +22,7 @@ from parley.client.algorithms.distributed_dp_sgd import DistributedDPSGD
 from parley.client.algorithms.federated_averaging import FederatedAveraging
 from parley.client.algorithms.pca_projection import project_rows
 from parley.client.algorithms.registry import get_algorithm_spec
-from parley.client.data.class_labels import to_classes
+from parley.client.data.class_indices import to_classes
 from parley.client.dp_sgd.local_training import train_party
 from parley.client.dp_sgd.training_data import PartyData
 from parley.privacy.sampling.random_stream import NoiseStream

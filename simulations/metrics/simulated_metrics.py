@@ -17,10 +17,10 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.server.jobs.job import Job
 from parley.server.records.run_summary import DpSgdSummary, PartyAccount, RunSummary
+from parley.simulations.advice.recommendations import recommend_changes
 from parley.simulations.data.simulated_experiment import Experiment
 from parley.simulations.metrics.evaluation import evaluate_predictions
 from parley.simulations.metrics.heterogeneity_figures import describe_partition
-from parley.simulations.metrics.recommendations import recommend_changes
 
 SIMULATION_ONLY = (
     "loss",

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.pair_tables import encode_rows, list_pairs
-from parley.client.data.class_labels import to_classes
+from parley.client.data.class_indices import to_classes
 from parley.client.data.record_discretization import find_array_column
 from parley.client.data.schema import Schema
 from parley.server.records.run_summary import RunSummary, SyntheticSummary

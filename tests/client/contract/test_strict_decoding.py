@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parley.client.contract.feature_map import parse_feature_map
+from parley.client.contract.feature_map_reference import parse_feature_map
 from parley.client.contract.message_frames import (
     REQUESTS,
     MessageFrame,

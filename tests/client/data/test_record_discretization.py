@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.data.class_labels import to_classes
+from parley.client.data.class_indices import to_classes
 from parley.client.data.record_discretization import build_coded_columns
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import Schema, SchemaError

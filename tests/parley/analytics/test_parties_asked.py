@@ -16,7 +16,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.remote_parties import QueryParties
+from parley.server.rounds.connected_parties import QueryParties
 from parley.simulations.engine.party_folders import party_folders
 
 

@@ -17,7 +17,7 @@ from parley.client.queries.randomised_response import ResponseQuery
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.mechanisms.randomised_response import RandomisedResponse
 from parley.secure_agg.interface import TooFewSurvivors
-from parley.server.rounds.remote_parties import QueryParties
+from parley.server.rounds.connected_parties import QueryParties
 
 ALL = {"epsilon": 40.0}
 

@@ -22,7 +22,7 @@ from parley.privacy.accounting.tradeoff_bounds import compute_power
 from parley.privacy.calibration.inverse_curves import compute_cks20_rho
 from parley.secure_agg.interface import TooFewSurvivors
 from parley.server.jobs.section_base import JobError
-from parley.server.rounds.remote_parties import QueryParties
+from parley.server.rounds.connected_parties import QueryParties
 from parley.simulations.engine.party_folders import party_folders
 
 PERSONS = 'unit = "person"\nid = "patient"\nrecords-per-id = 2'

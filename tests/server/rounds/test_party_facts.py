@@ -12,9 +12,9 @@ from parley.client.contract.roster import Deployment, RosterParty
 from parley.secure_agg.primitives import derive_signing_public_key
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
+from parley.server.rounds.connected_parties import ConnectedParties
 from parley.server.rounds.party_facts import PartyFacts, build_data_head, build_federation
 from parley.server.rounds.party_status import PartyStates, PartyStatus
-from parley.server.rounds.remote_parties import ConnectedParties
 
 NAMES = ("north", "south", "west", "east", "centre")
 DEPLOYMENT = Deployment(

@@ -12,8 +12,7 @@ from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements import guarantee_text
-from parley.simulations.data.simulated_experiment import Experiment
-from parley.simulations.metrics.noise_remedies import (
+from parley.simulations.advice.noise_remedies import (
     ACCEPTABLE_LOSS,
     IGNORE,
     MANY_COLUMNS,
@@ -21,6 +20,7 @@ from parley.simulations.metrics.noise_remedies import (
     compute_noise,
     count_columns,
 )
+from parley.simulations.data.simulated_experiment import Experiment
 
 
 def describe_noise_remedy(

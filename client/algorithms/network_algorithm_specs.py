@@ -31,10 +31,10 @@ def _build_network_spec(title: str, **other_fields: Any) -> AlgorithmSpec:
     )
 
 
-FEDERATED_AVERAGING_SPEC = _build_network_spec(
+FEDAVG_SPEC = _build_network_spec(
     "federated averaging",
     remedy=("algorithm.kind=distributed-dp-sgd",),
     advice="Each party adds its own noise: {remedy} adds one noise to the sum over all parties",
 )
 
-DISTRIBUTED_DP_SGD_SPEC = _build_network_spec("distributed DP-SGD", summed=True)
+DP_SGD_SPEC = _build_network_spec("distributed DP-SGD", summed=True)

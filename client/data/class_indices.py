@@ -1,4 +1,4 @@
-"""Labels as classes."""
+"""Turn labels into indices of classes."""
 
 from __future__ import annotations
 

@@ -9,15 +9,15 @@ import parley
 from parley.client.data.schema_inference.schema_draft import infer_schema
 from parley.server.jobs.job_file import load_job
 from parley.server.statements.model_shortcoming import find_shortcoming
-from parley.simulations.data.experiment_loading import load_experiment
-from parley.simulations.data.partitions import PartitionError
-from parley.simulations.metrics.evaluation import evaluate_classifier, evaluate_targets
-from parley.simulations.metrics.learning_remedies import describe_threshold
-from parley.simulations.metrics.recommendations import (
+from parley.simulations.advice.learning_remedies import describe_threshold
+from parley.simulations.advice.recommendations import (
     _describe_too_few,
     _is_noise_limited,
     _list_class_weights,
 )
+from parley.simulations.data.experiment_loading import load_experiment
+from parley.simulations.data.partitions import PartitionError
+from parley.simulations.metrics.evaluation import evaluate_classifier, evaluate_targets
 
 SCHEMA = """[columns]
 age = { kind = "numeric", range = [0, 100] }
@@ -236,7 +236,7 @@ def test_a_rare_label_that_noise_hides_is_its_matter_and_no_threshold_that_finds
 
 
 def test_where_no_epsilon_is_enough_the_records_that_would_be_are_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("parley.simulations.metrics.sufficient_epsilon.MAX_EPSILON", 0.02)
+    monkeypatch.setattr("parley.simulations.advice.sufficient_epsilon.MAX_EPSILON", 0.02)
     data = table(tmp_path, share=0.2, sick_at=[10, 90], others_at=[50], count=1500)
     steps = ("model.features=hats", "algorithm.rounds=auto", "privacy.epsilon=0.01")
     summary = run(tmp_path, *data, *steps)

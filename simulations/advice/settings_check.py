@@ -1,4 +1,4 @@
-"""Try settings on a simulated run's own data and parties before they are advised."""
+"""Check settings against a simulated run's own data and parties before they are advised."""
 
 from __future__ import annotations
 

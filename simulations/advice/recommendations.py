@@ -14,14 +14,14 @@ import numpy as np
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.server.jobs.job import Job
-from parley.server.planning.settings_text import format_settings
+from parley.server.jobs.set_option_text import format_settings
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.statements.number_format import format_number
+from parley.simulations.advice.noise_remedies import ACCEPTABLE_LOSS, list_noise_reductions
+from parley.simulations.advice.settings_check import find_off_rule_keys, is_accepted_here
 from parley.simulations.data.simulated_experiment import Experiment
-from parley.simulations.metrics.noise_remedies import ACCEPTABLE_LOSS, list_noise_reductions
-from parley.simulations.metrics.settings_trial import find_off_rule_keys, is_accepted_here
 
 _NEAR = 0.05
 """AUC difference below which two models rank about equally well."""
@@ -50,7 +50,7 @@ def recommend_changes(
     if few := _describe_too_few(found):
         return _join_sentences(wrong, few), _list_further_advice(summary, job, experiment)
     if wrong and twin is not None and not _is_noise_limited(found, twin, weighted=weighted):
-        from parley.simulations.metrics import learning_remedies  # noqa: PLC0415 - of few runs
+        from parley.simulations.advice import learning_remedies  # noqa: PLC0415 - of few runs
 
         said = f"The non-private model is no better{_format_metrics(twin)}: noise is not the cause"
         cures = learning_remedies.list_cures(job, experiment, found)
@@ -129,8 +129,8 @@ def _describe_remedy(
     summary: RunSummary, job: Job, experiment: Experiment, noise_loss: float
 ) -> str:
     """Describe what helps a model of no use if its baseline is of some."""
-    from parley.simulations.metrics import learning_remedies  # noqa: PLC0415 - of few runs
-    from parley.simulations.metrics.sufficient_epsilon import describe_noise_remedy  # noqa: PLC0415 - of few runs
+    from parley.simulations.advice import learning_remedies  # noqa: PLC0415 - of few runs
+    from parley.simulations.advice.sufficient_epsilon import describe_noise_remedy  # noqa: PLC0415 - of few runs
 
     found, twin = summary.judgement, summary.baseline_judgement
     both = isinstance(found, ClassifierMetrics) and isinstance(twin, ClassifierMetrics)
