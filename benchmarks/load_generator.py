@@ -30,13 +30,10 @@ from parley.client.party.party_service import PartyService
 from parley.deploy.stream.grpc_client import build_call_metadata
 from parley.deploy.stream.grpc_options import (
     ATTEND,
-    HEARTBEAT,
-    PROBE,
-    FrameReader,
     build_channel_options,
     load_channel_credentials,
-    split_into_chunks,
 )
+from parley.deploy.stream.stream_framing import HEARTBEAT, PROBE, FrameReader, split_into_chunks
 from parley.secure_agg.encoding import get_ring_dtype
 from parley.secure_agg.mask_graph import compute_nonce_commitment, compute_roster_digest
 from parley.secure_agg.messages import (

@@ -20,7 +20,7 @@ be refused or not be refused, be worse, or be described wrongly. Decisions:
 - Decoding from the network does not count. Charge, noise, computation and the keys of the masks all
   come from the one decoded agreement. A party that decoded another one only adds noise to a sum.
   Tables that turn it into an algorithm or a model do not count either
-  (`client.algorithms.registry`, `.kind`, `client.models.linear_model_codec`), because the one
+  (`client.algorithms.task_codec`, `client.models.linear_model_codec`), because the one
   object that they create both states the claim and computes.
 - Calibration of noise to a budget (`privacy.calibration`) does not count, because the charge is
   computed from the noise.

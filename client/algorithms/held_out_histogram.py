@@ -28,8 +28,9 @@ from parley.client.algorithms.algorithm_spec import (
 from parley.client.algorithms.base import Claim, Contribution, FederatedAlgorithm, PublicFacts
 from parley.client.algorithms.noisy_sum_algorithms import SCALE_BITS, ReleasedAggregate
 from parley.client.algorithms.pca_projection import project_rows
-from parley.client.algorithms.registry import ALGORITHMS, describe_task
+from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.algorithms.score_edges import check_edges
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.assumptions import OWN_NETWORK
 from parley.client.contract.model_state_encoding import Floats, State
 from parley.client.contract.release_plan import ReleasePlan

@@ -60,7 +60,7 @@ class Agreement:
         identities: Ed25519 public keys of the roster, by index. Every party has its own copy.
         parameters: secure aggregation's parameters for this session.
         present: bit mask of the parties that joined, as in the session's roster. Empty before that.
-        task: what the party computes, as `parley.client.algorithms.registry` describes it.
+        task: what the party computes, as `parley.client.algorithms.task_codec` describes it.
         rounds: T, the planned number of releases of the run.
         components: safetensors of the components that rows are projected on; empty for none.
         serial: the session's counter of exchanges. Every attempt at a round has its own.

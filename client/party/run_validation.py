@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, get_network_shape
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import decode_task, get_algorithm_spec
+from parley.client.algorithms.registry import get_algorithm_spec
+from parley.client.algorithms.task_codec import decode_task
 from parley.client.contract.agreement import MAX_ROUNDS, Agreement
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.roster import Deployment

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from parley.client.algorithms.registry import decode_task
+from parley.client.algorithms.task_codec import decode_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema
 from parley.client.features.bins_and_splines import RecordCodes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.client.algorithms.registry import decode_task
+from parley.client.algorithms.task_codec import decode_task
 from parley.client.contract.strict_decoding import DecodingError, decode_value
 from parley.client.data.column_types import READINGS
 from parley.client.data.schema import Schema, load_schema

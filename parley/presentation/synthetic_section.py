@@ -18,7 +18,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
-from parley.client.algorithms.registry import decode_task
+from parley.client.algorithms.task_codec import decode_task
 from parley.client.data.record_discretization import build_coded_columns, list_class_names
 from parley.client.data.schema import Schema
 from parley.presentation.document import Heading, Picture, Section, Table, Text, build_section

@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError, parse_strict_json
 from parley.safe_io.path_names import get_public_name, is_own_code
 from parley.server.jobs.job import Job

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.message_frames import WIRE_VERSION, MessageFrame, Status

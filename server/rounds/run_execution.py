@@ -16,7 +16,8 @@ from functools import partial
 from typing import Any
 
 from parley.client.algorithms.base import FederatedAlgorithm
-from parley.client.algorithms.registry import describe_task, get_learner
+from parley.client.algorithms.registry import get_learner
+from parley.client.algorithms.task_codec import describe_task
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.sampling.random_stream import Randomness

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.message_frames import (
     WIRE_VERSION,

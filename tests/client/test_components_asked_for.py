@@ -11,7 +11,7 @@ from plans import with_primary
 from proposals import LESS, mechanism
 from safetensors.numpy import save
 
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Unit
 from parley.secure_agg.grid_selection import choose_grid
 from parley.server.jobs.job_file import load_job

@@ -8,7 +8,7 @@ import small_networks
 import torch
 from torch import nn
 
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.dp_sgd.local_training import train_parties, train_party
 from parley.client.dp_sgd.torch_clipping import choose_way

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from small_networks import averaging, training
 
-from parley.client.algorithms.registry import ALGORITHMS, describe_task
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.models.networks import Network
 from parley.client.party.loaded_dataset import DatasetFacts

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plans import with_primary
 
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.ring_noise_tail import TAIL_PROBABILITY, compute_noise_tail
 from parley.client.party.grid_verification import MAX_INFLATION

@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from parley.client.algorithms.registry import ALGORITHMS, decode_task, describe_task
+from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.algorithms.second_moments import SecondMoments, UpperTriangle
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock

@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from parley.client.algorithms.registry import decode_task
+from parley.client.algorithms.task_codec import decode_task
 from parley.prediction.model_loading import open_model
 from parley.presentation.result_text import compute_cell_noise
 from parley.server.jobs.job_file import load_job

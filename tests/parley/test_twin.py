@@ -9,7 +9,8 @@ from commands import invoked
 from plain_gradients import plain_gradients
 
 import parley
-from parley.client.algorithms.registry import ALGORITHMS, decode_task
+from parley.client.algorithms.registry import ALGORITHMS
+from parley.client.algorithms.task_codec import decode_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.non_private_baseline import train_non_private
 from parley.prediction.model_loading import load_model

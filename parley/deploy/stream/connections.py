@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from parley.deploy.event_log import LogEvent, Notifier
-from parley.deploy.stream.grpc_options import (
-    DUPLICATE,
+from parley.deploy.stream.grpc_options import DUPLICATE
+from parley.deploy.stream.stream_framing import (
     HEARTBEAT,
     PROBE,
     EnvelopeError,

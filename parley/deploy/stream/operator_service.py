@@ -23,12 +23,7 @@ from parley.client.contract.strict_decoding import parse_strict_json
 from parley.deploy.authorization import NotAdmitted, admit_operator
 from parley.deploy.run_watcher import load_party_states
 from parley.deploy.stream.connections import Connections
-from parley.deploy.stream.grpc_options import (
-    CHUNK,
-    RequestReader,
-    build_service,
-    get_peer_certificate,
-)
+from parley.deploy.stream.grpc_options import RequestReader, build_service, get_peer_certificate
 from parley.deploy.stream.run_queue import (
     ANSWERS_FILE,
     OPEN_STATES,
@@ -39,6 +34,7 @@ from parley.deploy.stream.run_queue import (
     QueuedRun,
     RunQueue,
 )
+from parley.deploy.stream.stream_framing import CHUNK
 from parley.exit_status import get_exit_status
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_error

@@ -39,13 +39,15 @@ from parley.deploy.process_errors import end_with_parent
 from parley.deploy.stream.grpc_client import CallError, build_call_metadata, explain_call_error
 from parley.deploy.stream.grpc_options import (
     ATTEND,
+    build_channel_options,
+    load_channel_credentials,
+)
+from parley.deploy.stream.stream_framing import (
     HEARTBEAT,
     PROBE,
     EnvelopeError,
     FrameReader,
     ReceivedFrame,
-    build_channel_options,
-    load_channel_credentials,
     split_into_chunks,
 )
 from parley.safe_io.os_errors import describe_cause

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 
 from parley.client.algorithms.flower.app_loading import FlowerAppError, compute_app_digest
 from parley.client.algorithms.flower.array_layout import ArrayLayout, ArrayLayoutError
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.app_data_block import AppDataBlock
@@ -390,7 +390,8 @@ def test_a_job_without_an_app_does_not_import_flower(tmp_path: Path) -> None:
     """The registry names the algorithm, and only a process that calls an app imports Flower."""
     code = (
         "import sys\n"
-        "from parley.client.algorithms.registry import ALGORITHMS, decode_task\n"
+        "import parley.client.algorithms.task_codec\n"
+        "from parley.client.algorithms.registry import ALGORITHMS\n"
         "ALGORITHMS['flower']\n"
         "import parley.client.party.party_service, parley.server.rounds.run_coordinator\n"
         "print('flwr' in sys.modules, 'torch' in sys.modules)\n"

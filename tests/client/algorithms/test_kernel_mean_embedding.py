@@ -13,7 +13,7 @@ from parley.client.algorithms.kernel_mean_embedding import (
     check_waves,
     compute_waves_digest,
 )
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.refusals import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
 from parley.client.features.bins_and_splines import LinearSplines

@@ -6,7 +6,7 @@ import pytest
 from plain_gradients import plain_gradients
 from plans import with_primary
 
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.plan_decoding import decode_guarantee
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.data.party_block import PartyBlock

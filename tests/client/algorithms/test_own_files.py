@@ -8,7 +8,7 @@ import pytest
 
 import parley
 from parley.client.algorithms.own_algorithm import OwnAlgorithmError, build_own_spec
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.exit_status import get_exit_status
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState

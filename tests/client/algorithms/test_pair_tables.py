@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.pair_tables import PairTables, encode_rows, list_pairs
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
 from parley.privacy.accounting.threat_model import Neighbouring

@@ -6,7 +6,7 @@ from agreements import NETWORK, told_otherwise
 from plans import with_primary
 from safetensors.numpy import save
 
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.message_frames import decode_frame, encode_frame
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.policy_writing import format_policy

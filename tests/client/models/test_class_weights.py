@@ -6,7 +6,7 @@ import torch
 from plain_gradients import plain_gradients
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock

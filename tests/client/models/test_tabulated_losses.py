@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from parley.client.algorithms.gradient_perturbation import GradientPerturbation
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.logistic_loss import LogisticLoss

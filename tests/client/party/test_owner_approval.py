@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.message_frames import encode_frame
 from parley.client.party import owner_approval, owner_decisions
 from parley.client.party.owner_policy import PolicyError, load_policy, parse_policy

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from proposals import refused
 
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.task_codec import describe_task
 from parley.client.contract.message_frames import (
     REQUESTS,
     WIRE_VERSION,

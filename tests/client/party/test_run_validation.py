@@ -9,7 +9,7 @@ from plans import with_primary
 from proposals import LESS, grid, mechanism, refused
 
 from parley.client.algorithms.party_sampling import PartySampling
-from parley.client.algorithms.registry import describe_task
+from parley.client.algorithms.task_codec import describe_task
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import NOISE_POINTS, Adversary, Neighbouring, Unit
 from parley.privacy.mechanisms.gaussian import Gaussian

@@ -7,7 +7,7 @@ import pytest
 from query_parties import SCHEMA, charged, make_parties, open_session, rows_of
 
 from parley.client.algorithms.query_release import QueryRelease, bind_schema
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.refusals import Declined
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema

@@ -17,7 +17,7 @@ from ports import asked, echo
 from parley.client.contract.message_frames import decode_frame
 from parley.client.contract.roster import RosterError
 from parley.deploy.child_processes import find_free_ports
-from parley.deploy.stream import grpc_options, party_client
+from parley.deploy.stream import grpc_options, party_client, stream_framing
 from parley.deploy.stream.grpc_client import CallError
 from parley.deploy.stream.party_client import PartyClient, _RequestQueue, build_answer_request
 
@@ -179,17 +179,17 @@ def test_a_server_neither_ends_a_party_by_two_requests_of_one_number_nor_fills_i
 
     def send(number, frame):
         requests.take(
-            grpc_options.ReceivedFrame(number=number, allowed_ms=0, frame=frame), outgoing
+            stream_framing.ReceivedFrame(number=number, allowed_ms=0, frame=frame), outgoing
         )
 
     send(1, b"one")
     send(1, b"one")
-    with pytest.raises(grpc_options.EnvelopeError, match="request 1 again"):
+    with pytest.raises(stream_framing.EnvelopeError, match="request 1 again"):
         send(1, b"two")
     requests.give_up(CallError("over", is_permanent=True))
     with pytest.raises(CallError):  # and no KeyError: that of no time left is let go of once
         requests.take_next()
     monkeypatch.setattr("parley.deploy.stream.party_client._LARGEST_WAITING", 100)
     send(2, bytes(60))
-    with pytest.raises(grpc_options.EnvelopeError, match="at most 100 bytes"):
+    with pytest.raises(stream_framing.EnvelopeError, match="at most 100 bytes"):
         send(3, bytes(60))

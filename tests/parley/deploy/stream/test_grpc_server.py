@@ -20,10 +20,10 @@ from parley.client.contract.roster import render_deployment
 from parley.deploy.authorization import certify_party
 from parley.deploy.certificate_making import make_client_request
 from parley.deploy.process_errors import ProcessError
-from parley.deploy.stream import connections, grpc_options
+from parley.deploy.stream import connections, grpc_options, stream_framing
 from parley.deploy.stream.grpc_client import CallError, build_call_metadata
-from parley.deploy.stream.grpc_options import CHUNK, split_into_chunks
 from parley.deploy.stream.grpc_server import GrpcServer
+from parley.deploy.stream.stream_framing import CHUNK, split_into_chunks
 
 
 def tls(world, folder=None, **change):
@@ -394,7 +394,7 @@ def test_a_frozen_party_is_not_awaited_once_the_replies_are_enough(world):
         seen.add(party)
     assert seen == {1}
     assert world.ports[-1].connections.list_online() == {1}
-    (heartbeat,) = split_into_chunks(grpc_options.HEARTBEAT, b"")
+    (heartbeat,) = split_into_chunks(stream_framing.HEARTBEAT, b"")
     frozen.send(heartbeat)  # it wakes up
     until(lambda: world.ports[-1].connections.list_online() == {0, 1})
     frozen.close()

@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from parley.deploy.stream.connections import PartyConnection, PartyRequest
-from parley.deploy.stream.grpc_options import split_into_chunks
+from parley.deploy.stream.stream_framing import split_into_chunks
 
 LARGE = 1 << 20
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from plans import with_primary
 
 from parley.client.algorithms.base import Claim
-from parley.client.algorithms.registry import decode_task, describe_task
+from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.party_block import PartyBlock
