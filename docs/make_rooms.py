@@ -26,10 +26,13 @@ from unittest.mock import patch
 
 import grimp
 
-PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy", "safe_io")
+LOWEST = ("module_loading", "safe_io")
+"""Folders of `parley/` that are below all other packages."""
+
+PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy", *LOWEST)
 """Packages from top to bottom. Imports go downward only."""
 
-WHOLE = frozenset({"secure_agg", "safe_io"})
+WHOLE = frozenset({"secure_agg", *LOWEST})
 """Packages without sub-packages: one node each."""
 
 _ROOT = Path(__file__).parents[1]
@@ -81,8 +84,7 @@ def package_of(room: str) -> str:
 def purpose(room: str) -> str:
     """Return the first sentence of a node's docstring."""
     parts = room.split(".")
-    # `safe_io` is in the folder `parley`, and below all other packages.
-    at = _ROOT / "parley/safe_io" if room == "safe_io" else _ROOT.joinpath(*parts)
+    at = _ROOT / "parley" / room if room in LOWEST else _ROOT.joinpath(*parts)
     file = at / "__init__.py" if at.is_dir() else at.with_suffix(".py")
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())

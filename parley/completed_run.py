@@ -7,9 +7,9 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parley.client.own_code.own_code_names import is_own_code
 from parley.presentation.short_run import list_run_lines
 from parley.privacy.accounting.rounding import format_rounded_up
-from parley.safe_io.path_names import is_own_code
 from parley.safe_io.plurals import format_noun
 from parley.server.records.run_reader import read_rounds
 from parley.server.records.run_result import RunResult, build_report_frame

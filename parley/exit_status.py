@@ -11,7 +11,7 @@ _STATUS = {
     "parley.client.queries.base.QueryError": 2,
     "parley.client.queries.filters.expressions.WhereError": 2,
     "parley.client.models.layer_checks.NetworkError": 2,
-    "parley.client.models.own_code_errors.OwnCodeError": 2,
+    "parley.client.own_code.own_code_errors.OwnCodeError": 2,
     "parley.simulations.data.partitions.PartitionError": 2,
     "parley.simulations.engine.fault_script.FaultScriptError": 2,
     "parley.privacy.calibration.noise_calibration.CalibrationError": 2,

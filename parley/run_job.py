@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from parley.module_loading.plugin_table import PluginTable
 from parley.presentation.run_page import write_report
 from parley.run_request import RunRequest
-from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_result import RunResult

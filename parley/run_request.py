@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from parley.client.data.schema import Schema
+from parley.client.own_code.own_code_names import is_own_code
 from parley.keyword_keys import KEYWORD_KEYS
-from parley.safe_io.path_names import is_own_code
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.job_file import load_job, locate_paths, parse_override

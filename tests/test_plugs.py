@@ -23,13 +23,13 @@ from parley.client.data.schema import COLUMN_KINDS
 from parley.client.models.loss_registry import LOSSES
 from parley.client.queries.registry import QUERIES
 from parley.deploy.process_engines import ENGINES
+from parley.module_loading.plugin_table import PluginTable
 from parley.privacy.accounting.accountants import ACCOUNTANTS
 from parley.privacy.accounting.privacy_events import EVENTS
 from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.calibration.noise_calibration import GAUSSIAN_CALIBRATIONS
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS
 from parley.privacy.mechanisms.registry import MECHANISMS
-from parley.safe_io.plugin_table import PluginTable
 from parley.server.jobs.section_registry import ALGORITHM_SECTIONS, MODELS
 from parley.server.planning.query_planner import NOISE_REPLACEMENTS
 from parley.server.planning.session_terms import QUERY_LAWS

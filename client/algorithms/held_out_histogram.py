@@ -37,10 +37,10 @@ from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.linear_models import LinearModel
+from parley.client.own_code.own_code_names import is_own_code
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.safe_io.path_names import is_own_code
 
 _MAX_CELL_COUNT = 2.0**24
 """Maximum count of a cell: a party's count is clamped to it, because its number is private."""

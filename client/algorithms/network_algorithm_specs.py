@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec, parse_network_size
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 
 _CODEC = "parley.client.algorithms.network_task_codec"
 

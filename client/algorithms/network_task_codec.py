@@ -24,9 +24,9 @@ from parley.client.dp_sgd.training_settings import LocalTraining
 from parley.client.models.layer_checks import BUILT_IN, NetworkError
 from parley.client.models.linear_model_codec import MAX_MODEL_SIZE
 from parley.client.models.networks import Network
+from parley.client.own_code.own_code_names import get_public_name
 from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.path_names import get_public_name
 
 MIN_STEP, MAX_STEP = 2.0**-30, 2.0**30
 """Smallest and largest distance that a training step may move a model: rate times clip norm."""

@@ -39,13 +39,17 @@ from parley.client.contract.strict_decoding import DecodingError, decode_datacla
 from parley.client.data.party_block import PartyBlock
 from parley.client.models.contribution_clipping import build_ball, clip_rows
 from parley.client.models.linear_model_codec import MAX_MODEL_SIZE
-from parley.client.models.own_code import describe_failure, load_code
-from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
+from parley.client.own_code.own_code_errors import OwnCodeError, list_code_failures
+from parley.client.own_code.own_code_loading import (
+    compute_own_file_digest,
+    describe_failure,
+    load_code,
+)
+from parley.client.own_code.own_code_names import get_public_name
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
 from parley.privacy.sensitivity.exact_row_arithmetic import sum_rows
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.path_names import compute_own_file_digest, get_public_name
 
 _PARTS = ("kind", "title", "claim", "init", "local", "update", "model_of", "released")
 _FROM_DATA = {"features", "classes"}

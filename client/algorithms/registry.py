@@ -11,8 +11,8 @@ from typing import Any, cast
 from parley.client.algorithms.algorithm_spec import AlgorithmSpec
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.assumptions import OWN_CLAIM, OWN_FEATURE_MAP
-from parley.safe_io.path_names import get_public_name, is_own_code
-from parley.safe_io.plugin_table import PluginTable, load_attribute
+from parley.client.own_code.own_code_names import get_public_name, is_own_code
+from parley.module_loading.plugin_table import PluginTable, load_attribute
 
 ALGORITHMS = PluginTable[AlgorithmSpec](
     {

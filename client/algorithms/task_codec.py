@@ -17,7 +17,7 @@ from parley.client.algorithms.algorithm_spec import PartyResources
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import ALGORITHMS, get_algorithm_spec
 from parley.client.contract.strict_decoding import DecodingError, format_received
-from parley.safe_io.path_names import is_own_code
+from parley.client.own_code.own_code_names import is_own_code
 
 
 def describe_task(algorithm: FederatedAlgorithm) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from parley.client.data.column_types import (
 from parley.client.data.data_error import DataError
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 
 
 def read_feature_cells(

@@ -22,7 +22,7 @@ from parley.client.data.schema import Schema, check_label
 from parley.client.data.table_digest import compute_row_order, digest_table, encode_cells
 from parley.client.data.table_reading import read_tables
 from parley.client.data.training_records import Records, encode_records
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import RowStorage

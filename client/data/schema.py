@@ -40,10 +40,10 @@ from parley.client.data.column_types import (
     SchemaPart,
 )
 from parley.client.data.threaded_chunks import compute_row_ranges
+from parley.module_loading.plugin_table import load_attribute
 from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.safe_io.toml_reading import parse_toml

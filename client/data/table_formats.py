@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from parley.client.data.data_error import DataError
 from parley.client.data.schema import FileFormat, Schema
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 
 if TYPE_CHECKING:
     from parley.client.data.memory_limit import MemoryLimit

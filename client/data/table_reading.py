@@ -21,7 +21,7 @@ from parley.client.data.raw_table import RawTable
 from parley.client.data.reading_progress import report_rows
 from parley.client.data.schema import Schema
 from parley.client.data.table_formats import FORMATS, ReadRequest
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 
 
 def read_tables(

@@ -38,8 +38,8 @@ from parley.client.dp_sgd.parallel_passes import limit_torch_threads
 from parley.client.dp_sgd.poisson_batches import PERIODS, PassLayout
 from parley.client.dp_sgd.torch_clipping import compute_record_gradients
 from parley.client.models.networks import Network
-from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.trial_inputs import add_trial_labels, build_trial_rows, move_near_start
+from parley.client.own_code.own_code_errors import list_code_failures
 
 Rows = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ from torch import nn
 
 from parley.client.data.threaded_chunks import compute_core_ranges, map_chunks
 from parley.client.models.networks import Network
-from parley.client.models.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_errors import list_code_failures
 
 _T = TypeVar("_T")
 

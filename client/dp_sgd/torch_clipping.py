@@ -32,9 +32,9 @@ from parley.client.dp_sgd.exact_layer_detection import find_exact_layers
 from parley.client.dp_sgd.training_settings import EXACT, VMAP
 from parley.client.models.contribution_clipping import clip_rows
 from parley.client.models.networks import Network
-from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.record_losses import CROSS_ENTROPY, RecordLosses
+from parley.client.own_code.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_loading import describe_failure
 
 # torch computes such an operation record by record. A user cannot change that.
 warnings.filterwarnings("ignore", message="There is a performance drop because we have not yet")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.registry import FEATURES
-from parley.safe_io.path_names import get_public_name
+from parley.client.own_code.own_code_names import get_public_name
 
 if TYPE_CHECKING:
     from parley.client.features.base import FeatureMap

@@ -30,9 +30,9 @@ from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.client.models.layer_checks import NetworkError, check_layers, check_repeatable
 from parley.client.models.networks import load_own_function
+from parley.client.own_code.own_code_names import get_public_name
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.path_names import get_public_name
 
 _INSTALLED = ("site-packages", "dist-packages")
 

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 
 from parley.client.models.layer_checks import NetworkError
 from parley.client.models.networks import Network
-from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.record_losses import get_own_losses
 from parley.client.models.trial_inputs import add_trial_labels, build_trial_rows, move_near_start
+from parley.client.own_code.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_loading import describe_failure
 
 _WATCHED_ROWS: Final = 8
 """Number of rows that are scored one by one and compared in each batch."""

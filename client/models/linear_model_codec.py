@@ -13,7 +13,7 @@ from parley.client.contract.strict_decoding import DecodingError, decode_datacla
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
 from parley.client.models.loss_registry import LOSSES
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 
 MAX_MODEL_SIZE: Final = 10**8
 """Maximum features, or units of a layer, that a task may request."""

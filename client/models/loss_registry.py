@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from parley.client.models.loss_base import Loss
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 
 LOSSES = PluginTable[type[Loss]](
     {

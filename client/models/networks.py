@@ -41,9 +41,6 @@ from parley.client.models.layer_checks import (
     turn_off_dropout,
 )
 from parley.client.models.linear_model_codec import MAX_PARAMETER
-from parley.client.models.memory_trim import release_start_pages
-from parley.client.models.own_code import describe_failure, load_function
-from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
 from parley.client.models.record_losses import (
     CROSS_ENTROPY,
     RecordLosses,
@@ -52,8 +49,14 @@ from parley.client.models.record_losses import (
 )
 from parley.client.models.recurrent_layers import unroll_recurrent_layers
 from parley.client.models.softmax_loss import softmax
+from parley.client.own_code.own_code_errors import OwnCodeError, list_code_failures
+from parley.client.own_code.own_code_loading import (
+    compute_own_file_digest,
+    describe_failure,
+    load_function,
+)
+from parley.module_loading.memory_trim import release_start_pages
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.path_names import compute_own_file_digest
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 

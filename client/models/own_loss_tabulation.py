@@ -19,9 +19,9 @@ from typing import Final, Literal, TypeVar
 
 import numpy as np
 
-from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import list_code_failures
 from parley.client.models.tabulated_losses import MAX_SLOPE, NODES, REACH, STEP, TabledLoss
+from parley.client.own_code.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_loading import describe_failure
 
 _ROUNDED: Final = 2.0**-30
 """Decrease between entries that rounding may cause, as a fraction of the steepest slope."""

@@ -21,10 +21,10 @@ from parley.client.data.label_readers import LABEL_READERS
 from parley.client.party.data_refusals import build_unreadable_error
 from parley.client.party.dataset_config import APP_DATA, DatasetConfig
 from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset
+from parley.module_loading.plugin_table import PluginTable
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.block_composition import Blocks
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.plugin_table import PluginTable
 
 if TYPE_CHECKING:
     from parley.client.features.base import FeatureMap

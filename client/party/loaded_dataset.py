@@ -16,8 +16,8 @@ from parley.client.data.party_block import PartyBlock
 from parley.client.data.schema import Schema
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.softmax_loss import SoftmaxLoss
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.ledger.block_composition import Blocks
-from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
     from parley.client.data.block_selection import Division

@@ -31,15 +31,15 @@ from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.removed_options import ConfirmSurvivors, KeyExchange
 from parley.client.features.registry import FEATURES
 from parley.client.models.loss_registry import LOSSES
+from parley.client.own_code.own_code_names import get_public_name, is_own_code, resolve_path
 from parley.client.party.dataset_config import DatasetConfig, PolicySection, SectionName
 from parley.client.queries.registry import QUERIES
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.threat_model import NOISE_POINTS
 from parley.privacy.mechanisms.registry import MECHANISM_CLASSES
 from parley.safe_io.deprecations import rename_keys
 from parley.safe_io.file_reading import read_text
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.path_names import get_public_name, is_own_code, resolve_path
-from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.toml_reading import parse_toml
 
 if TYPE_CHECKING:

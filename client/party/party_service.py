@@ -38,7 +38,7 @@ from parley.client.contract.message_frames import MessageFrame, parse_request
 from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
-from parley.client.models.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_errors import list_code_failures
 from parley.client.party import accepted_run, budget_checks, open_session_limit
 from parley.client.party.accepted_run import AcceptedRun, accept_run
 from parley.client.party.joined_run import JoinedSession, hash_request

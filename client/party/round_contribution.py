@@ -22,8 +22,8 @@ from parley.client.algorithms.registry import list_release_assumptions
 from parley.client.contract.message_frames import MessageFrame
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.models.own_code import locate_failure
-from parley.client.models.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_loading import locate_failure
 from parley.client.party import budget_checks, release_charge
 from parley.client.party.accepted_run import AcceptedRun
 from parley.client.party.owner_policy import OwnerPolicy

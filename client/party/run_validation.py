@@ -20,7 +20,7 @@ from parley.client.contract.refusals import Declined, Reason, decline_errors
 from parley.client.contract.roster import Deployment
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.features.feature_error import FeatureError
-from parley.client.models.own_code_errors import OwnCodeError
+from parley.client.own_code.own_code_errors import OwnCodeError
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.privacy.accounting.rounding import format_exact

@@ -16,7 +16,7 @@ from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.contract.agreement import Agreement
 from parley.client.contract.model_state_encoding import State
 from parley.client.contract.refusals import Declined, Reason, decline_errors
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 
 _HEADER_BYTES = 1 << 16
 

@@ -19,6 +19,7 @@ from parley.certificate.certificate_statement import (
     sign_statement,
 )
 from parley.client.data.schema import Schema
+from parley.client.own_code.own_code_names import get_public_name
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
@@ -26,7 +27,6 @@ from parley.privacy.ledger.hash_chain import ChainHead
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.safe_io.file_reading import MAX_MODEL_BYTES, open_regular_file
-from parley.safe_io.path_names import get_public_name
 from parley.server.records.guarantee_costs import compute_attacker_rates
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_folder import RunFolder

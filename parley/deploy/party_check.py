@@ -31,13 +31,13 @@ from parley.deploy.process_errors import ProcessError
 from parley.deploy.server_address import DeployError
 from parley.deploy.stream.grpc_client import check_known, check_reachable
 from parley.exit_status import get_exit_status
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import LedgerError
 from parley.privacy.ledger.row_registration import format_moved_rows
 from parley.safe_io.os_errors import describe_error
-from parley.safe_io.plugin_table import load_attribute
 from parley.safe_io.plurals import format_noun
 
 _RowDigests = dict[str, NDArray[np.uint64] | None]

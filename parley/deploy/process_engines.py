@@ -29,7 +29,7 @@ from parley.deploy.process_errors import ProcessError
 from parley.deploy.run_watcher import STALE_FILES, follow
 from parley.deploy.stream.multiprocess_engine import run_stream
 from parley.exit_status import get_exit_status
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, open_model

@@ -20,11 +20,11 @@ from typing import Any
 
 from parley.client.contract.plan_decoding import decode_plan
 from parley.client.contract.strict_decoding import parse_strict_json
+from parley.client.own_code.own_code_names import get_public_name
 from parley.deploy.process_errors import ProcessError
 from parley.exit_status import KNOWN_ERRORS
 from parley.privacy.accounting.rounding import format_exact
 from parley.safe_io.file_reading import read_text
-from parley.safe_io.path_names import get_public_name
 from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job

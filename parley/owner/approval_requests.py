@@ -23,6 +23,7 @@ from parley.client.contract.refusals import Declined
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.data.schema import load_schema
+from parley.client.own_code.own_code_names import is_own_code
 from parley.client.party import owner_decisions
 from parley.client.party.dataset_config import DatasetConfig
 from parley.client.party.ledger_cache import LedgerCache
@@ -40,7 +41,6 @@ from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.ledger import Ledger
-from parley.safe_io.path_names import is_own_code
 from parley.secure_agg.primitives import derive_signing_public_key
 from parley.server.records.guarantee_costs import compute_attacker_rates
 from parley.server.statements.guarantee_text import (

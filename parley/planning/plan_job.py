@@ -14,6 +14,7 @@ from parley.client.algorithms.registry import get_algorithm_spec
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.record_discretization import build_coded_columns
 from parley.client.data.schema import Schema
+from parley.client.own_code.own_code_names import get_public_name
 from parley.planning.planned_costs import build_planned_guarantees
 from parley.planning.simulation_cost import estimate_simulation
 from parley.presentation.plan_page import list_plan_lines
@@ -28,7 +29,6 @@ from parley.privacy.calibration.noise_calibration import (
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.registry import MECHANISMS
 from parley.run_request import build_run_request, is_job
-from parley.safe_io.path_names import get_public_name
 from parley.safe_io.plurals import format_noun
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.federation_facts import Federation

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from parley.safe_io.path_names import get_public_name, is_own_code
+from parley.client.own_code.own_code_names import get_public_name, is_own_code
 
 OBJECTS_MODULE = "parley_objects"
 """Module that holds networks that a caller passed as objects (`parley.passed_networks`)."""

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from parley.module_loading.plugin_table import PluginTable
 from parley.presentation.document import Document
-from parley.safe_io.plugin_table import PluginTable
 
 PAGES = PluginTable[Callable[..., Document]](
     {

@@ -8,9 +8,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from pathlib import Path
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 
@@ -34,34 +32,3 @@ def require_plain_name(name: object) -> str:
             f"digit, got {name!r:.130}."
         )
     return name
-
-
-def get_public_name(kind: str) -> str:
-    """Return a model's name between server and parties, which is a file's name without its
-    folder.
-    """
-    place, colon, function = kind.rpartition(":")
-    return f"{Path(place).name}:{function}" if colon and place.endswith(".py") else kind
-
-
-def is_own_code(kind: str) -> bool:
-    """Return whether a name has the form `file.py:NAME` or `module:NAME` of the user's own code."""
-    place, colon, attribute = kind.rpartition(":")
-    return bool(colon and place) and attribute.isidentifier()
-
-
-def compute_own_file_digest(kind: str) -> str | None:
-    """Return the SHA-256 of the file with a model of the user's own code, or None without such a
-    file.
-    """
-    place, colon, _ = kind.rpartition(":")
-    file = Path(place)
-    if not colon or file.suffix != ".py" or not file.is_file():
-        return None
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def resolve_path(kind: str, folder: Path) -> str:
-    """Return a model's name with a file's path resolved relative to `folder`."""
-    place, colon, function = kind.rpartition(":")
-    return f"{folder / place}:{function}" if colon and place.endswith(".py") else kind

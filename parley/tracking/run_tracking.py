@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from parley.client.contract.release_plan import ReleasePlan
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.round_line import RoundLine

@@ -27,6 +27,7 @@ from functools import lru_cache, partial
 from types import UnionType
 from typing import get_args
 
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.gaussian_curve import (
     compute_cks20_epsilon,
     compute_gaussian_epsilon,
@@ -41,7 +42,6 @@ from parley.privacy.accounting.privacy_events import (
     sort_steps,
 )
 from parley.privacy.accounting.rounding import round_root_up, round_up, sum_up, to_fraction
-from parley.safe_io.plugin_table import load_attribute
 
 Counts = Mapping[PrivacyEvent, int]
 """Events with their own curve → their number."""

@@ -43,6 +43,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.account_admission import AccountCertificate, is_planned
 from parley.privacy.accounting.budget_capacity import find_largest_count
 from parley.privacy.accounting.composition import Composition
@@ -51,7 +52,6 @@ from parley.privacy.accounting.rounding import check_whole
 from parley.privacy.ledger.block_composition import OTHER_BLOCKS, Blocks, SpentByBlock
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.hash_chain import encode_canonical_json
-from parley.safe_io.plugin_table import load_attribute
 
 _MAX_FINGERPRINTS = 64
 """Maximum number of stored fingerprints; a growing table has a new one every night."""

@@ -47,6 +47,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.ledger import registration, reservations
 from parley.privacy.ledger.budget import BudgetKey
 from parley.privacy.ledger.database import Database
@@ -57,7 +58,6 @@ from parley.privacy.ledger.recorded_entries import RecordedEntry, RunCharges, it
 from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
 from parley.privacy.ledger.replay import LedgerProblem, check_sound, find_problems
 from parley.privacy.ledger.reservations import Checkpoint
-from parley.safe_io.plugin_table import load_attribute
 
 if TYPE_CHECKING:
     from parley.privacy.accounting.privacy_events import PrivacyEvent

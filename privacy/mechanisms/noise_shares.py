@@ -29,13 +29,13 @@ from typing import Final
 
 import numpy as np
 
+from parley.module_loading.plugin_table import PluginTable
 from parley.privacy.accounting.privacy_events import Approximate, PrivacyEvent
 from parley.privacy.accounting.rounding import check_positive
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.share_laws import MIN_SHARE, Integers, SharedLaw, ShareSplit
 from parley.privacy.sampling.random_stream import NoiseStream
 from parley.privacy.sampling.rounded_gaussian import compute_rounded_distance
-from parley.safe_io.plugin_table import PluginTable
 
 _EXACT_TERMS: Final = 256
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections import ChainMap
 from typing import Any
 
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 
 MECHANISMS = PluginTable[type[Any]](
     {

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from parley.safe_io.path_names import resolve_path
+from parley.client.own_code.own_code_names import resolve_path
 
 Section = TypeVar("Section", bound=BaseModel)
 

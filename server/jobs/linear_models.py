@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Loss
-from parley.safe_io.path_names import get_public_name
-from parley.safe_io.plugin_table import load_attribute
+from parley.client.own_code.own_code_names import get_public_name
+from parley.module_loading.plugin_table import load_attribute
 from parley.server.jobs.external_references import CodeReference, TextSettings
 from parley.server.jobs.model_base import LabelledModelSection, ModelSection
 from parley.server.jobs.section_base import Auto, JobError, Positive, replace_auto

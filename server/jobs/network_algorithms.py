@@ -19,11 +19,11 @@ from parley.client.algorithms.party_sampling import EVERYONE, PartySampling
 from parley.client.dp_sgd.optimisers import ServerStep
 from parley.client.dp_sgd.poisson_batch_bound import compute_padded_width
 from parley.client.dp_sgd.training_settings import VMAP, LocalTraining
+from parley.client.own_code.own_code_names import is_own_code
+from parley.module_loading.imports_without_gc import import_large_library
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.inversion import LARGEST_SCALE
-from parley.safe_io.imports_without_gc import import_large_library
-from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.algorithm_base import (
     PARTY_BUDGET_KEYS,
     ROUNDS_DESCRIPTION,

@@ -8,8 +8,8 @@ from pydantic import model_validator
 
 from parley.client.models import tabulated_losses
 from parley.client.models.loss_base import Loss
-from parley.client.models.own_code import load_function
 from parley.client.models.own_loss_tabulation import build_tabled_loss
+from parley.client.own_code.own_code_loading import load_function
 from parley.server.jobs.external_references import CodeReference
 from parley.server.jobs.linear_models import LinearSection
 from parley.server.jobs.model_base import LabelledModelSection

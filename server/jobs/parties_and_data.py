@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.ledger.block_composition import parse_blocks
 from parley.privacy.ledger.database_url import check_source
-from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.external_references import DataSource, FilePath, FileTables, Text
 from parley.server.jobs.section_base import AtLeastOne, Auto, JobSection, Positive
 

@@ -24,8 +24,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
+from parley.client.own_code.own_code_names import is_own_code
 from parley.safe_io.boolean_for_number import is_truth_for_number
-from parley.safe_io.path_names import is_own_code
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 AtLeastOne = Annotated[int, Field(ge=1)]

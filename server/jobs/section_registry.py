@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 
 MODELS = PluginTable[type[Any]](
     {

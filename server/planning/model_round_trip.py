@@ -15,7 +15,7 @@ import numpy as np
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.task_codec import decode_task, describe_task
 from parley.client.contract.strict_decoding import DecodingError, parse_strict_json
-from parley.safe_io.path_names import get_public_name, is_own_code
+from parley.client.own_code.own_code_names import get_public_name, is_own_code
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 

@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from parley.client.algorithms.base import Claim
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.account_admission import AccountCertificate
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.calibration.noise_calibration import calibrate
 from parley.privacy.mechanisms.base import Mechanism
 from parley.privacy.mechanisms.noise_shares import SHARED_LAWS, Shares, build_shares_event
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.jobs.privacy_section import UnitBudget
 from parley.server.jobs.section_base import JobError

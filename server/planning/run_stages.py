@@ -22,10 +22,10 @@ from parley.client.contract.guarantee import Guarantee
 from parley.client.contract.model_state_encoding import State, select_components
 from parley.client.contract.release_plan import ReleasePlan
 from parley.client.data.schema import Schema
+from parley.client.own_code.own_code_names import is_own_code
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.threat_model import Unit
-from parley.safe_io.path_names import is_own_code
-from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from parley.client.own_code.own_code_names import is_own_code
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.calibration.noise_calibration import CalibrationError
 from parley.privacy.ledger.budget import DatasetBudget
-from parley.safe_io.path_names import is_own_code
-from parley.safe_io.plugin_table import load_attribute
 from parley.secure_agg.encoding import RingTooSmall
 from parley.server.jobs.job import Job
 from parley.server.planning.budget_check import JobUnaffordable, check_affordable

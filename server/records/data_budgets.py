@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.budget_capacity import find_largest_count
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.ledger.account import BudgetAccount, Claims
@@ -19,7 +20,6 @@ from parley.privacy.ledger.block_composition import Blocks
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError, NotALedger
 from parley.privacy.ledger.registration import check_known_accounts
-from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.job import Job
 from parley.server.planning.budget_check import build_budgets
 from parley.server.planning.run_stages import RunStage, get_rounds_stage

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.contract.release_plan import ReleasePlan
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.sampling.random_stream import NoiseStream
-from parley.safe_io.plugin_table import load_attribute
 from parley.server.planning.run_stages import EVALUATION, RunStage
 from parley.server.records.run_progress import RunProgress
 from parley.server.records.run_summary import EvaluationSummary

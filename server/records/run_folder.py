@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from parley.client.own_code.own_code_names import get_public_name
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
 from parley.safe_io.file_reading import read_lines, read_text
 from parley.safe_io.file_writing import append_to_file, replace_file, write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_cause
-from parley.safe_io.path_names import get_public_name
 from parley.server.jobs.external_references import locate_section
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import render_job

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from parley.client.algorithms.base import FederatedAlgorithm
 from parley.client.algorithms.registry import get_algorithm_spec
+from parley.client.own_code.own_code_names import get_public_name
 from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.hash_chain import ChainHead
-from parley.safe_io.path_names import get_public_name
 from parley.server.jobs.job import Job
 from parley.server.planning.run_stages import COMPONENTS, EVALUATION, RunStage, get_rounds_stage
 from parley.server.records.guarantee_costs import build_guarantee_summaries, compute_record_bounds

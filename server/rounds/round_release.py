@@ -14,7 +14,7 @@ from typing import Any
 
 from parley.client.contract.model_state_encoding import State
 from parley.client.contract.release_plan import ReleasePlan
-from parley.client.models.own_code_errors import OwnCodeError
+from parley.client.own_code.own_code_errors import OwnCodeError
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerCorrupt

@@ -21,7 +21,7 @@ from parley.client.contract.feature_map_reference import compute_prepared_schema
 from parley.client.contract.model_state_encoding import State, save_state, select_components
 from parley.client.contract.roster import Deployment
 from parley.client.data.schema import Schema
-from parley.safe_io.plugin_table import load_attribute
+from parley.module_loading.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError

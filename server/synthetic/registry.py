@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 
 Tensors = dict[str, NDArray[Any]]
 

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.algorithms.party_sampling import EVERYONE
+from parley.client.own_code.own_code_names import is_own_code
 from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.path_names import is_own_code
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError, replace_auto
 from parley.simulations.audit.canary_pool import (

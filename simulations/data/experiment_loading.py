@@ -16,8 +16,8 @@ from parley.client.data.schema import Schema, load_schema
 from parley.client.data.training_records import Records
 from parley.client.features.feature_error import FeatureError
 from parley.client.features.row_preparation import build_prepared_rows
+from parley.module_loading.plugin_table import load_attribute
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.plugin_table import load_attribute
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError

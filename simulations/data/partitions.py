@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.safe_io.plugin_table import PluginTable
+from parley.module_loading.plugin_table import PluginTable
 
 Rows = NDArray[np.int64]
 

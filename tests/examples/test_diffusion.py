@@ -12,7 +12,7 @@ from parley.client.data.schema import load_schema
 from parley.client.dp_sgd.torch_clipping import choose_way
 from parley.client.models.layer_checks import NetworkError
 from parley.client.models.networks import Network
-from parley.client.models.own_code import load_function
+from parley.client.own_code.own_code_loading import load_function
 from parley.commands.sample import sample_table
 from parley.run_api import run
 from parley.server.jobs.job_file import load_job

@@ -21,11 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from parley.client.models.own_code import describe_failure, load_code
-from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
+from parley.client.own_code.own_code_errors import OwnCodeError, list_code_failures
+from parley.client.own_code.own_code_loading import (
+    compute_own_file_digest,
+    describe_failure,
+    load_code,
+)
 from parley.safe_io.error_translation import translate_errors
 from parley.safe_io.file_reading import list_files
-from parley.safe_io.path_names import compute_own_file_digest
 
 INITIAL_NAMES = ("initial_arrays", "Net")
 """Names in an app's module that `algorithm.initial = "auto"` looks for, in this order."""

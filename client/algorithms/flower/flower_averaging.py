@@ -49,12 +49,12 @@ from parley.client.contract.strict_decoding import (
 from parley.client.data.party_block import PartyBlock
 from parley.client.dp_sgd.optimisers import ServerStep, build_server_state
 from parley.client.models.contribution_clipping import build_ball, clip_rows
-from parley.client.models.own_code import describe_failure
-from parley.client.models.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_errors import list_code_failures
+from parley.client.own_code.own_code_loading import describe_failure
+from parley.client.own_code.own_code_names import get_public_name
+from parley.module_loading.plugin_table import load_attribute
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 from parley.privacy.sampling.random_stream import Randomness
-from parley.safe_io.path_names import get_public_name
-from parley.safe_io.plugin_table import load_attribute
 
 _ADAPTER = "parley.client.algorithms.flower.client_app_adapter"
 """Imported only by a process that calls the app: it imports Flower."""

@@ -27,7 +27,6 @@ import grpc.aio
 
 from parley.client.contract.message_frames import WIRE_VERSION
 from parley.client.contract.roster import Deployment
-from parley.client.models.memory_trim import release_freed_memory
 from parley.deploy.authorization import NotAdmitted, admit_party
 from parley.deploy.event_log import Notifier
 from parley.deploy.process_errors import ProcessError
@@ -43,6 +42,7 @@ from parley.deploy.stream.grpc_options import (
     get_peer_certificate,
     load_server_credentials,
 )
+from parley.module_loading.memory_trim import release_freed_memory
 from parley.server.rounds.party_requests import LARGEST_REPLY
 from parley.version import __version__
 

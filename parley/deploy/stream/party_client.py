@@ -31,7 +31,6 @@ import grpc
 from parley.client.contract.message_frames import MAX_REQUEST_BYTES, build_refusal, encode_frame
 from parley.client.contract.refusals import Reason
 from parley.client.contract.roster import load_deployment
-from parley.client.models.memory_trim import release_start_pages
 from parley.client.party.party_service import PartyService
 from parley.deploy.event_log import LogEvent, Notifier
 from parley.deploy.private_files import PkiError
@@ -50,6 +49,7 @@ from parley.deploy.stream.stream_framing import (
     ReceivedFrame,
     split_into_chunks,
 )
+from parley.module_loading.memory_trim import release_start_pages
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.printable_text import guard_streams
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from parley.safe_io.imports_without_gc import import_large_library
+from parley.module_loading.imports_without_gc import import_large_library
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ the plug-ins that its job, query or command names.
     >>> laws["cube"]
     Traceback (most recent call last):
         ...
-    parley.safe_io.plugin_table.UnknownPluginError: Expected one of root, broken, got 'cube'.
+    parley.module_loading.plugin_table.UnknownPluginError: Expected one of root, broken, got 'cube'.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ print(sorted({"torch", "opacus", "dp_accounting", "sqlalchemy"} & set(sys.module
 TORCH = """
 from pathlib import Path
 import torch
-from parley.client.models.memory_trim import release_start_pages
+from parley.module_loading.memory_trim import release_start_pages
 
 def code():
     return int(Path("/proc/self/status").read_text().partition("RssFile:")[2].split()[0])

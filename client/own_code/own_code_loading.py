@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from parley.client.models.own_code_errors import OwnCodeError, list_code_failures
+from parley.client.own_code.own_code_errors import OwnCodeError, list_code_failures
 
 _MAX_ERROR_LENGTH = 200
 
@@ -108,3 +108,12 @@ def load_function(name: str, *, what: str = "model") -> Callable[..., Any]:
         raise OwnCodeError(f"{expected}, got {got}. Check the name after the colon.")
     called: Callable[..., Any] = found
     return called
+
+
+def compute_own_file_digest(kind: str) -> str | None:
+    """Return the SHA-256 of the file of your own code, or None without such a file."""
+    place, colon, _ = kind.rpartition(":")
+    file = Path(place)
+    if not colon or file.suffix != ".py" or not file.is_file():
+        return None
+    return hashlib.sha256(file.read_bytes()).hexdigest()
