@@ -23,6 +23,9 @@ from parley.presentation.vega_lite import (
 _DECADES = 100.0
 """Ratio of largest to smallest value from which an axis is logarithmic."""
 
+_REFERENCE_DASHES = ((6, 4), (2, 3))
+"""Dashes of the non-private values. The legend names them: in the plot, a name crosses curves."""
+
 _GREY = "#808890"  # reads on light and on dark
 _SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 _POINTS_PER_CM = 72 / 2.54
@@ -39,7 +42,6 @@ class ChartLook:
         fits: whether the width includes axes and titles.
         dashes: dash pattern of each line in turn; empty for solid lines.
         grey: colour of reference lines.
-        halo: colour around their names, which covers the grid below; empty for none.
         legend: properties of the legend.
         config: Vega-Lite's configuration.
     """
@@ -50,7 +52,6 @@ class ChartLook:
     colours: tuple[str, ...]
     dashes: tuple[tuple[int, ...], ...]
     grey: str
-    halo: str = ""
     mark_size: int
     legend: Spec
     config: Spec
@@ -91,7 +92,6 @@ PRINT = ChartLook(
     ),
     dashes=((1, 0), (5, 2), (2, 2), (7, 2, 2, 2), (3, 3), (9, 3), (1, 2), (6, 2, 1, 2, 1, 2)),
     grey="#555555",
-    halo="white",
     mark_size=28,
     legend={"columns": 1, "labelLimit": 210, "symbolSize": 40, "symbolStrokeWidth": 0},
     config={
@@ -112,7 +112,8 @@ PRINT = ChartLook(
             "tickColor": "black",
         },
         "axisX": {"grid": False},
-        "legend": {"labelFontSize": _FONT_PT, "labelColor": "black", "rowPadding": 1, "offset": 6},
+        "legend": {"labelFontSize": _FONT_PT, "labelColor": "black", "rowPadding": 1, "offset": 6,
+                   "layout": {"bottom": {"anchor": "start", "direction": "vertical"}}},
         "line": {"strokeWidth": 1.5},
         "point": {"opacity": 1},
         "title": {"fontSize": _FONT_PT, "fontWeight": "normal", "color": "black"},
@@ -163,7 +164,9 @@ def _scale_values(
     if data.ends:
         seen = [*values, *(line["mean"] for line in data.lines)]
         share = fit_axis(min(seen), max(seen), data.ends)
-        title += f"; axis from {share[0]:g}" if share[0] and not fits else ""
+        # An axis that begins where the metric does hides no part of it.
+        cut = share[0] not in {0, data.ends[0]} and not fits
+        title += f"; axis from {share[0]:g}".replace("-", "−") if cut else ""
     spread = share is None and min(values) > 0 and max(values) / min(values) >= _DECADES
     floor = min(values) / 2 if spread else -float("inf")
     drawn = [{**point, "low": max(point["low"], floor)} for point in data.points]
@@ -197,6 +200,14 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
     shape = build_nominal("series", title=None, sort=series, scale={"domain": series}, legend=marks)
     solid: list[Spec] = [{}]
     dashes = [{"strokeDash": dash} for dash in look.dashes] or solid
+    names = list(dict.fromkeys(line["series"] for line in data.lines))
+    reference = build_nominal(
+        "series",
+        title=None,
+        sort=names,
+        scale={"domain": names, "range": _REFERENCE_DASHES[: len(names)]},
+        legend={"orient": "bottom", "direction": "vertical", "symbolSize": 250, "labelLimit": 210},
+    )
     ticks = {"axis": {"tickCount": 5, "format": "~g"}} if y_scale.get("type") == "log" else {}
     y = build_quantitative("mean", title=f"{title} (simulation)", scale=y_scale, **ticks)
     spans = {"y": build_quantitative("low", scale=y_scale), "y2": build_bar_end("high")}
@@ -211,19 +222,9 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
         marked = {**at, "shape": shape}
         layers.append(build_layer(here, "point", marked, filled=True, size=look.mark_size))
         width, height = look.panel_size if len(panels) > 1 else look.size
-        level = {"y": build_quantitative("mean", scale=y_scale)}
-        for count, known in enumerate(known for known in data.lines if known["panel"] == name):
-            # Two that are close to each other have their names at either end.
-            end = {"align": "right", "dx": -4} if count % 2 else {"align": "left", "dx": 4}
-            place = {"value": "width" if count % 2 else 0}
-            text = {**level, "x": place, "text": build_nominal("series")}
-            halo = {"stroke": look.halo, "strokeWidth": 4, "strokeJoin": "round"}
-            # Below the line, so that only the grid is covered.
-            layers += [
-                *([build_layer([known], "text", text, dy=-5, **halo, **end)] if look.halo else []),
-                build_layer([known], "rule", level, strokeDash=(6, 4), color=look.grey),
-                build_layer([known], "text", text, dy=-5, color=look.grey, **end),
-            ]
+        if known := [line for line in data.lines if line["panel"] == name]:
+            level = {"y": build_quantitative("mean", scale=y_scale), "strokeDash": reference}
+            layers.append(build_layer(known, "rule", level, color=look.grey))
         return {"layer": layers, "width": width, "height": height, "title": name}
 
     if len(panels) > 1:
@@ -231,7 +232,8 @@ def build_chart(data: ChartData, look: ChartLook, *, y_title: str) -> Spec:
     else:
         whole = build_panel(panels[0])
         if look.fits:
-            # The legend takes its rows from the height.
-            whole["height"] += (_FONT_PT + 4) * len(series) * (legend is not None)
+            # The legends take their rows from the height.
+            rows = len(series) * (legend is not None) + len(names)
+            whole["height"] += (_FONT_PT + 4) * rows
             whole["autosize"] = {"type": "fit", "contains": "padding"}
     return {**whole, "$schema": _SCHEMA, "config": look.config}

@@ -190,6 +190,9 @@ def test_a_sweep_of_targets_tells_r2_and_no_accuracy(tmp_path, ran):
         drawn = draw_figures(summarise_rows([rows[0], other], sweep.axes), tmp_path)
         svg = next(figure.svg for figure in drawn if figure.name == "r2")
         assert ("centralised, not private" in svg) == there
+    # The legend names the line. In the plot, its name would lie over curves.
+    assert svg.index(">centralised, not private<") > svg.index("role-legend-entry")
+    assert "axis from" not in svg
     assert re.search(r"linear scale with values from .1(\.0)? to 1", svg)
 
 
