@@ -3,10 +3,10 @@
     python docs/make_rooms.py
 
 This writes `docs/rooms.svg` and the table `docs/rooms.csv`. A test compares both with the code. A
-node is a sub-package or module directly in a package. An arrow leads from a node to one that it
-imports. The diagram leaves out arrows that follow from others (a → b → c implies a → c). A red
-arrow
-joins nodes that import each other in a circle.
+node is a sub-package or module directly in a package. The table has all nodes. The diagram shows
+sub-packages: an arrow leads from one to another that it imports, itself or through a module. Arrows
+that follow from others are left out (a → b → c implies a → c). A red arrow joins nodes that import
+each other in a circle.
 """
 
 from __future__ import annotations
@@ -83,11 +83,15 @@ def package_of(room: str) -> str:
 
 def purpose(room: str) -> str:
     """Return the first sentence of a node's docstring."""
-    parts = room.split(".")
-    at = _ROOT / "parley" / room if room in LOWEST else _ROOT.joinpath(*parts)
+    at = _find_source(room)
     file = at / "__init__.py" if at.is_dir() else at.with_suffix(".py")
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())
+
+
+def _find_source(room: str) -> Path:
+    """Return a node's folder, or its file's path without the suffix."""
+    return _ROOT / "parley" / room if room in LOWEST else _ROOT.joinpath(*room.split("."))
 
 
 def build_table(edges: Edges) -> str:
@@ -115,6 +119,17 @@ def reachable(edges: Mapping[str, Iterable[str]], start: str) -> set[str]:
             seen.add(room)
             waiting.extend(edges[room])
     return seen
+
+
+def keep_folders(edges: Edges) -> Edges:
+    """Return the sub-packages, each with those that it imports, itself or through a module."""
+    folders = {room for room in edges if _find_source(room).is_dir()}
+
+    def find_next(room: str) -> set[str]:
+        own = edges[room]
+        return (own & folders).union(*map(find_next, own - folders))
+
+    return {room: find_next(room) for room in edges if room in folders}
 
 
 @dataclass(frozen=True)
@@ -189,7 +204,7 @@ def _untangled(floors: list[list[str]], arrows: list[list[str]]) -> list[list[st
     return floors
 
 
-_LEAST_WIDTH, _BOX, _LEAST_GAP, _GAP, _FLOOR, _HEAD = 720.0, 30, 14.0, 60.0, 56, 60
+_LEAST_WIDTH, _BOX, _LEAST_GAP, _GAP, _FLOOR, _HEAD = 720.0, 30, 14.0, 60.0, 50, 60
 _FOOT, _BETWEEN, _MARGIN = 16, 12, 14.0
 _STYLE = """
 text { font-family: ui-sans-serif, system-ui, "DejaVu Sans", sans-serif; fill: #1b1f24; }
@@ -214,6 +229,7 @@ _MARKER = (
 
 def svg(edges: Edges) -> str:
     """Return the diagram, packages from top to bottom."""
+    edges = keep_folders(edges)
     drawn = {p: Picture([], [], set()) if p in WHOLE else picture(p, edges) for p in PACKAGES}
     width = max(
         [_LEAST_WIDTH]
@@ -234,7 +250,7 @@ def svg(edges: Edges) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} '
             f'{y - _BETWEEN + 1:g}" {size} role="img" '
-            'aria-label="The rooms of Parley and which imports which">',
+            'aria-label="The folders of the packages and which imports which">',
             f"<style>{_STYLE}</style>",
             f"<defs>{_MARKER.format(name='head', colour='#77818b')}"
             f"{_MARKER.format(name='red', colour='#b2541f')}</defs>",
@@ -309,7 +325,8 @@ def _label(room: str) -> str:
 
 
 def _holds(package: str) -> str:
-    return purpose(package).removeprefix("Parley: ")
+    text = purpose(package).removeprefix("Parley: ")
+    return text[0].upper() + text[1:]
 
 
 def main() -> None:

@@ -72,6 +72,19 @@ def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType
     assert make_rooms.build_table(edges) == table, again
 
 
+def test_the_diagram_has_folders_only_and_is_as_wide_as_a_page(make_rooms: ModuleType) -> None:
+    drawn = make_rooms.svg(make_rooms.rooms())
+    names = set(re.findall(r'class="room"[^>]*>([^<]+)<', drawn))
+    assert {"commands", "contract", "accounting"} <= names
+    assert all(any((_ROOT / package / name).is_dir() for package in _PACKAGES) for name in names)
+    # A page's column has 750 pixels: in a wider picture, text is too small to read.
+    assert int(re.findall(r'<svg [^>]*width="(\d+)"', drawn)[0]) <= 760
+    # An import through a module counts: there is no folder `client/app`.
+    edges = {"client.data": {"client.app"}, "client.app": {"client.models"}, "client.models": set()}
+    folders = make_rooms.keep_folders(edges)
+    assert folders == {"client.data": {"client.models"}, "client.models": set()}
+
+
 def test_no_rooms_import_each_other_even_for_types_alone(make_rooms: ModuleType) -> None:
     edges = make_rooms.rooms()
     assert not any(make_rooms.picture(package, edges).circles for package in make_rooms.PACKAGES)
