@@ -48,6 +48,7 @@ class Database:
     Attributes:
         name: its name in messages: the path, or `postgresql://user@host/database`.
         read_only: whether `open_writer` is refused.
+        is_new: whether this object created the tables.
         path: the SQLite file; None on PostgreSQL.
         key_path: path of the key for row digests: next to the file, or in the user's own folder.
     """
@@ -60,7 +61,7 @@ class Database:
         read_only: bool,
         upgrading: bool = False,
     ) -> None:
-        self.read_only = read_only
+        self.read_only, self.is_new = read_only, False
         self._accepted = READABLE_VERSIONS if read_only or upgrading else (VERSION,)
         create = create and not read_only
         url = _parse_postgresql_url(target)
@@ -180,6 +181,7 @@ class Database:
             if not has_ledger(connection, self.name, self._accepted):
                 create_tables(connection)
                 connection.commit()
+                self.is_new = True
 
 
 def _build_address(path: Path, mode: str) -> str:
