@@ -6,14 +6,11 @@ on it or not, which determines the one of its two secrets whose share may be rev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from parley.secure_agg.confirmation_threshold import count_signers_near, count_signers_needed
 from parley.secure_agg.interface import RemoteProtocolError, TooFewSurvivors
-from parley.secure_agg.messages import Bytes, Confirmations, Reveal, RoundStart, Survivors, decode
+from parley.secure_agg.messages import Confirmations, Reveal
 from parley.secure_agg.pair_keys import PairKeyComputer, find_signers
 from parley.secure_agg.party_state import MaskingState, OpenRound
 from parley.secure_agg.predicted_outcome import (
@@ -25,7 +22,6 @@ from parley.secure_agg.predicted_outcome import (
 )
 from parley.secure_agg.primitives import unseal
 from parley.secure_agg.protocol_digests import (
-    compute_plan_digest,
     digest_survivors,
     encode_binding,
 )
@@ -126,30 +122,3 @@ def build_reveal(state: MaskingState, current: OpenRound, survived: list[bool]) 
         opened=pack_mask(np.array(opened)),
         secrets=b"".join(secrets),
     )
-
-
-def check_certificate(
-    run: RunParameters,
-    neighbours: Sequence[int],
-    certificate: tuple[Bytes, Bytes, Bytes],
-    identities: tuple[bytes, ...],
-    work: PairKeyComputer,
-) -> None:
-    """Check that enough parties signed a list of this run to let a party prove a dispute.
-
-    The certificate is a RoundStart, its Survivors and the Confirmations of that list.
-
-    Raises:
-        TooFewSurvivors: too few of them are neighbours of this party's neighbours.
-    """
-    plan, survivors, confirmations = certificate
-    agreed = compute_plan_digest(run, decode(run, plan, RoundStart))
-    listed = decode(run, survivors, Survivors).survivors
-    message = decode(run, confirmations, Confirmations)
-    signers = find_true_signers(run, agreed, listed, message, identities, work)
-    got, least = count_signers_near(run, neighbours, signers), count_signers_needed(run)
-    if got < least:
-        raise TooFewSurvivors(
-            f"Expected >= {least} neighbours of each neighbour to sign a list before a key is "
-            f"revealed, got {got}."
-        )

@@ -41,7 +41,7 @@ from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.moment_regression import NoisySecondMoments
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import INDICATED, OFF_DIAGONAL, ON_DIAGONAL, Set
-from parley.privacy.sensitivity.exact_row_arithmetic import FINE, keep_in_cube, sum_fine_outer
+from parley.privacy.sensitivity.fine_row_arithmetic import FINE, keep_in_cube, sum_fine_outer
 
 MAX_COLUMNS = 32
 MAX_COVARIATES = 64

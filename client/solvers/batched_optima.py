@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
-from parley.client.solvers.newton import (
-    ConjugateGradients,
-    DualSystem,
-    NewtonSystem,
-    PrimalSystem,
-    solve_by_newton,
-)
+from parley.client.solvers.newton import NewtonSystem, PrimalSystem, solve_by_newton
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows
@@ -36,28 +30,18 @@ TOLERANCE_MARGIN = 0.25
 
 
 def solve_problems(
-    system: ConjugateGradients, tolerance: NDArray[np.float64]
+    system: PrimalSystem, tolerance: NDArray[np.float64]
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """Solve c problems `[c, n, p]`: return theta `[c, d]`, certificates `[c]`, steps `[c]`."""
-    model, rows = system.model, system.rows
-    method = _choose_method(model, rows.shape[1])
-    if system.tilt is not None and method is DualSystem:  # its unknown spans only the rows
-        method = PrimalSystem
-    aim = TOLERANCE_MARGIN * tolerance
-    if method is DualSystem:
-        gram = np.matmul(rows, rows.swapaxes(-1, -2))
-        dual = DualSystem(**{**vars(system), "rows": gram})
-        unknown, steps = solve_by_newton(dual, np.zeros(rows.shape[:2]), aim, MAX_STEPS)
-        theta = model.sum_gradients(unknown, rows)
+    model = system.model
+    large = _needs_conjugate_gradients(system)
+    if not large and _is_dual_faster(system):
+        theta, norm, steps = _solve_dual_problems(system, tolerance)
     else:
-        start = np.zeros((len(rows), model.dimension))
-        theta, steps = solve_by_newton(method(**vars(system)), start, aim, MAX_STEPS)
-    norm = compute_gradient_norms(system, theta)
-    # A Gram matrix squares the condition of its rows. A few more steps repair the loss of accuracy.
-    if method is DualSystem and (weak := np.flatnonzero(~(norm <= tolerance))).size:
-        mended, more = solve_by_newton(system.take(weak), theta[weak], aim[weak], MAX_STEPS)
-        theta[weak], norm[weak] = mended, compute_gradient_norms(system.take(weak), mended)
-        steps[weak] += more
+        method = _build_conjugate_gradients(system) if large else system
+        start = np.zeros((len(system.rows), model.dimension))
+        theta, steps = solve_by_newton(method, start, TOLERANCE_MARGIN * tolerance, MAX_STEPS)
+        norm = compute_gradient_norms(system, theta)
     radius = model.loss.theta_radius
     outside = np.flatnonzero(np.vecdot(theta, theta) > radius**2)
     if outside.size:
@@ -87,12 +71,44 @@ def convert_labels(model: LinearModel, labels: NDArray[Any]) -> NDArray[Any]:
     return labels.astype(np.int64 if model.loss.outputs > 1 else np.float64, copy=False)
 
 
-def _choose_method(model: LinearModel, records: int) -> type[PrimalSystem] | type[DualSystem]:
-    """Return the fastest way to a Newton direction for n records and d parameters, as measured."""
-    dimension = model.dimension
-    if model.loss.outputs > 1 or min(records, dimension) > MAX_MATRIX_SIZE:
-        return ConjugateGradients
-    return DualSystem if 4 * records <= 5 * dimension else PrimalSystem
+def _needs_conjugate_gradients(system: PrimalSystem) -> bool:
+    """Return whether a Hessian and a Gram matrix are slower, as measured, or not possible."""
+    model = system.model
+    return model.loss.outputs > 1 or min(system.rows.shape[1], model.dimension) > MAX_MATRIX_SIZE
+
+
+def _is_dual_faster(system: PrimalSystem) -> bool:
+    """Return whether n records and d parameters are solved faster by a Gram matrix, as measured."""
+    if system.tilt is not None:  # the unknown of a dual system spans only the rows
+        return False
+    return 4 * system.rows.shape[1] <= 5 * system.model.dimension
+
+
+def _build_conjugate_gradients(system: PrimalSystem) -> PrimalSystem:
+    from parley.client.solvers.conjugate_gradients import ConjugateGradients  # noqa: PLC0415 - spares its code for small problems
+
+    return ConjugateGradients(**vars(system))
+
+
+def _solve_dual_problems(
+    system: PrimalSystem, tolerance: NDArray[np.float64]
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """Return what `solve_problems` returns, from the problems' Gram matrices."""
+    from parley.client.solvers.dual_system import DualSystem  # noqa: PLC0415 - spares its code for many records
+
+    rows, aim = system.rows, TOLERANCE_MARGIN * tolerance
+    gram = np.matmul(rows, rows.swapaxes(-1, -2))
+    dual = DualSystem(**{**vars(system), "rows": gram})
+    unknown, steps = solve_by_newton(dual, np.zeros(rows.shape[:2]), aim, MAX_STEPS)
+    theta = system.model.sum_gradients(unknown, rows)
+    norm = compute_gradient_norms(system, theta)
+    # A Gram matrix squares the condition of its rows. A few more steps repair the loss of accuracy.
+    if (weak := np.flatnonzero(~(norm <= tolerance))).size:
+        own = _build_conjugate_gradients(system.take(weak))
+        mended, more = solve_by_newton(own, theta[weak], aim[weak], MAX_STEPS)
+        theta[weak], norm[weak] = mended, compute_gradient_norms(own, mended)
+        steps[weak] += more
+    return theta, norm, steps
 
 
 def check_problem(

@@ -32,7 +32,7 @@ from parley.client.data.threaded_chunks import map_chunks
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.loss_base import Array
 from parley.client.solvers.batched_optima import check_problem, convert_labels, solve_problems
-from parley.client.solvers.newton import ConjugateGradients
+from parley.client.solvers.newton import PrimalSystem
 
 _CHUNK_BYTES = 2 << 20  # of rows and matrices per worker at a time
 
@@ -103,7 +103,7 @@ def solve_local_optima(
         labels = convert_labels(model, block.labels[source])
         problem: Any = {"model": model, "rows": rows, "labels": labels, "lambda_": lambda_}
         problem["tilt"] = None if tilt is None else tilt[parties]
-        system = ConjugateGradients(weights=weights, **problem)
+        system = PrimalSystem(weights=weights, **problem)
         theta, norm, steps = solve_problems(system, targets[parties])
         if np.isinf(model.loss.theta_radius):
             theta, norm = bound_gradient_norms(real=real, theta=theta, **problem)

@@ -4,8 +4,10 @@ Problem b of a batch is J(θ) = Σ_i w_i·ℓ(θ·x_i, y_i) + (λ/2)‖θ‖₂�
 computed in one of three ways:
 
 - `PrimalSystem`: the `[d, d]` Hessian, for d up to about n;
-- `DualSystem`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix is needed;
-- `ConjugateGradients`: Hessian-vector products, if both are large, and for several outputs.
+- `dual_system.DualSystem`: θ = Xᵀa, so the unknown has n entries and only the `[n, n]` Gram matrix
+  is needed;
+- `conjugate_gradients.ConjugateGradients`: Hessian-vector products, if both are large, and for
+  several outputs.
 
 The step length is found by a line search on the slope φ′(t) along the direction, which increases
 for a convex φ. Objective values are not compared, because near the optimum they differ only by
@@ -117,63 +119,6 @@ class PrimalSystem(NewtonSystem):
     def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
         """Return θ·s."""
         return np.asarray(np.vecdot(unknown, step))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConjugateGradients(PrimalSystem):
-    """Unknown θ `[c, d]`; the direction by conjugate gradients, any number of outputs."""
-
-    def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
-        """Return −H⁻¹ g to a residual of min(0.1, √‖g‖)·‖g‖: superlinear (Dembo et al. 1982)."""
-        curvature = self.model.loss.compute_curvatures(margins, self.labels)
-        step, residual = np.zeros_like(gradient), -gradient
-        target = norm * np.minimum(0.1, np.sqrt(norm))
-        size, active = np.square(norm), np.arange(len(norm))
-        heading, rows, lambda_ = residual.copy(), self.rows, self.lambda_
-        own = self
-        for _ in range(2 * gradient.shape[1]):
-            change = own.model.compute_margins(heading, rows)
-            product = own.weigh(own.model.loss.apply_curvature(curvature, change))
-            image = own.model.sum_gradients(product, rows) + lambda_ * heading
-            along = size / np.vecdot(heading, image)
-            step[active] += along[:, None] * heading
-            residual -= along[:, None] * image
-            fresh = np.vecdot(residual, residual)
-            going = np.sqrt(fresh) > target[active]
-            heading = residual + (fresh / size)[:, None] * heading
-            size = fresh
-            if not going.all():
-                left = np.flatnonzero(going)
-                if not len(left):
-                    break
-                own, active = own.take(left), active[left]
-                rows, curvature = own.rows, curvature[left]
-                heading, residual, size = heading[left], residual[left], size[left]
-        return step
-
-
-@dataclass(frozen=True, kw_only=True)
-class DualSystem(NewtonSystem):
-    """Unknown a `[c, n]` with θ = Xᵀa; `rows` stores the Gram matrices K = X Xᵀ; one output."""
-
-    def compute_margins(self, unknown: Array) -> Array:
-        """Return K a."""
-        return np.asarray(np.matmul(self.rows, unknown[..., None])[..., 0])
-
-    def compute_gradient(self, margins: Array, unknown: Array) -> tuple[Array, Array]:
-        """Return v = r + λa and the norm: the gradient in θ is Xᵀv, its squared norm vᵀ K v."""
-        gradient = self.compute_slopes(margins) + self.lambda_ * unknown
-        square = np.vecdot(gradient, self.compute_margins(gradient))
-        return gradient, np.sqrt(np.maximum(square, 0))
-
-    def compute_direction(self, margins: Array, gradient: Array, norm: Array) -> Array:
-        """Return −(D K + λI)⁻¹ v; multiplied by Xᵀ it is −(Xᵀ D X + λI)⁻¹ Xᵀ v."""
-        hessian = self.compute_curvatures(margins)[..., None] * self.rows
-        return solve_shifted(hessian, self.lambda_, -gradient)
-
-    def compute_inner_product(self, unknown: Array, step: Array, step_margins: Array) -> Array:
-        """Return the inner product aᵀ K s."""
-        return np.asarray(np.vecdot(unknown, step_margins))
 
 
 def solve_by_newton(

@@ -20,7 +20,7 @@ from parley.client.solvers.batched_optima import (
     convert_labels,
     solve_problems,
 )
-from parley.client.solvers.newton import ConjugateGradients, solve_by_newton
+from parley.client.solvers.newton import PrimalSystem, solve_by_newton
 
 if TYPE_CHECKING:
     from parley.client.data.sparse_rows import FeatureRows
@@ -69,7 +69,7 @@ def solve_pooled_optimum(
         solution = _solve_in_pieces(features, problem, tolerance)
         if solution is None:
             rows = np.ascontiguousarray(features, np.float64)[None]
-            theta, norm, steps = solve_problems(ConjugateGradients(rows=rows, **problem), tolerance)
+            theta, norm, steps = solve_problems(PrimalSystem(rows=rows, **problem), tolerance)
             solution = theta, norm, steps, model.compute_margins(theta[0], rows[0])
     theta, norm, steps, margins = solution
     loss = float(np.vdot(weights, model.loss.compute_values(margins, labels)))

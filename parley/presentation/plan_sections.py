@@ -13,12 +13,12 @@ from parley.server.records.plan_parts import (
     PlannedSynthetic,
 )
 from parley.server.records.plan_summary import PlanSummary
+from parley.server.statements.dp_sgd_text import build_step_facts
 from parley.server.statements.guarantee_text import (
     Fact,
     build_grid_facts,
     build_number_fact,
     build_number_facts,
-    build_step_facts,
     drop_absent,
     format_epsilon_delta,
 )

@@ -191,9 +191,11 @@ def _build_clipping_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Figu
     points = _list_points(rounds, lambda line: line.clipped_fraction)
     if not points:
         return None
+    from parley.server.statements.dp_sgd_text import format_clipped_fraction  # noqa: PLC0415 - spares its code for other jobs
+
     finding = "Released and charged with the model, within the same ε: one number for all parties, "
     finding += "because only sums leave them. "
-    shown = guarantee_text.format_clipped_fraction(run)
+    shown = format_clipped_fraction(run)
     finding += f"{shown or f'{format_number(points[-1][1])} in the last round'}."
     rows = [
         [str(line.round), format_number(line.clipped_fraction)]

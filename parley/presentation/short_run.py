@@ -24,7 +24,6 @@ from parley.presentation.result_text import (
     format_status,
     list_evaluation_metrics,
     list_model_metrics,
-    list_table_metrics,
 )
 from parley.presentation.short_guarantee import format_short_account, list_promise_rows
 from parley.presentation.short_layout import Row, format_rows
@@ -59,7 +58,11 @@ def build_overview_document(run: RunSummary, folder: Path) -> Document:
 
 def _build_measured(run: RunSummary) -> Section | None:
     """Return what only a simulation can measure."""
-    rows = (*list_model_metrics(run), *list_evaluation_metrics(run), *list_table_metrics(run))
+    rows = [*list_model_metrics(run), *list_evaluation_metrics(run)]
+    if run.synthetic is not None:
+        from parley.presentation.synthetic_text import list_table_metrics  # noqa: PLC0415 - spares its code for a run without rows
+
+        rows += list_table_metrics(run.synthetic)
     if not rows:
         return None
     note = "* simulation only: a real run would have to release each figure, and pay for it"

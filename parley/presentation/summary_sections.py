@@ -12,7 +12,6 @@ from parley.server.records.run_summary import RunSummary
 from parley.server.records.summary_base import JobSummary
 from parley.server.statements.guarantee_text import (
     FIXED_RELEASES_NOTE,
-    build_dp_sgd_facts,
     build_noise_facts,
     build_secure_sum_facts,
     format_accounts,
@@ -20,7 +19,6 @@ from parley.server.statements.guarantee_text import (
     format_attack,
     format_bounds,
     format_charged_conversion,
-    format_clipped_fraction,
     format_components,
     format_ledger,
     format_promise,
@@ -73,19 +71,39 @@ def list_cost_sections(summary: JobSummary, title: str, *, counted: bool) -> lis
 
 def _list_run_sections(run: RunSummary) -> list[Section]:
     return [
-        build_fact_section(TRAINING, () if run.dp_sgd is None else build_dp_sgd_facts(run.dp_sgd)),
-        build_text_section("clipped", format_clipped_fraction(run)),
+        *_list_training_sections(run),
         build_text_section("components", format_components(run)),
         build_text_section("features", run.features or ""),
         build_text_section("class weights", result_text.format_class_weights(run.class_weights)),
         build_text_section("evaluation", result_text.format_evaluation(run)),
         build_text_section("test set", result_text.format_public_test(run)),
-        build_text_section("synthetic", result_text.format_table(run)),
+        _build_synthetic_section(run),
         build_text_section("self-audit", result_text.format_self_audit(run)),
         build_text_section("parties", result_text.format_parties(run)),
         build_text_section("ledger", format_ledger(run)),
         build_fact_section(SUM, build_secure_sum_facts(run.secure_aggregation)),
     ]
+
+
+def _list_training_sections(run: RunSummary) -> list[Section]:
+    """Build the sections on DP-SGD in the parties; none for other jobs."""
+    if run.dp_sgd is None and run.clipped_fraction is None:
+        return []
+    from parley.server.statements.dp_sgd_text import build_dp_sgd_facts, format_clipped_fraction  # noqa: PLC0415 - spares its code for other jobs
+
+    return [
+        build_fact_section(TRAINING, () if run.dp_sgd is None else build_dp_sgd_facts(run.dp_sgd)),
+        build_text_section("clipped", format_clipped_fraction(run)),
+    ]
+
+
+def _build_synthetic_section(run: RunSummary) -> Section:
+    """Build the section on synthetic rows; without text if a run makes none."""
+    if run.synthetic is None:
+        return build_text_section("synthetic", "")
+    from parley.presentation.synthetic_text import format_table  # noqa: PLC0415 - spares its code for a run without rows
+
+    return build_text_section("synthetic", format_table(run, run.synthetic))
 
 
 def _list_guarantee_sections(

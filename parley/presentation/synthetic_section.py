@@ -22,7 +22,7 @@ from parley.client.algorithms.task_codec import decode_task
 from parley.client.data.record_discretization import build_coded_columns, list_class_names
 from parley.client.data.schema import Schema
 from parley.presentation.document import Heading, Picture, Section, Table, Text, build_section
-from parley.presentation.result_text import (
+from parley.presentation.synthetic_text import (
     compute_cell_noise,
     format_closeness,
     format_table,
@@ -85,9 +85,10 @@ _MAX_PAIRS = 10
 
 def build_synthetic_section(run: RunContent, folder: Path) -> Section | None:
     """Return the section's parts, or None. `folder` is the run's current folder."""
-    said = format_table(run.summary)
-    if not said:
+    table = run.summary.synthetic
+    if table is None:
         return _build_image_section(run, folder)
+    said = format_table(run.summary, table)
     released: list[Picture | Table]
     try:
         opened = open_model(folder)
@@ -95,10 +96,10 @@ def build_synthetic_section(run: RunContent, folder: Path) -> Section | None:
     except (ModelFileError, ValueError):
         released = []
     measured = _build_measured_tables(
-        list_table_metrics(run.summary), "beside the records themselves", "this table", "records"
+        list_table_metrics(table), "beside the records themselves", "this table", "records"
     )
     closest = _build_measured_tables(
-        list_closeness_metrics(run.summary),
+        list_closeness_metrics(table),
         *("the closest records", "training records", "as many held-out ones"),
     )
     return build_section(
@@ -112,7 +113,7 @@ def build_synthetic_section(run: RunContent, folder: Path) -> Section | None:
         *measured,
         Heading("Distance of its rows from single records", simulated=True) if closest else None,
         *closest,
-        Text(format_closeness(run.summary)) if closest else None,
+        Text(format_closeness(table)) if closest else None,
     )
 
 

@@ -16,8 +16,7 @@ depend on how a row was computed or by which factor it was shortened.
     >>> sum_rows(rows, 5).tolist()
     [3, 4]
 
-Rows up to 2³⁶ have products beyond 2⁵³. For them, high and low digits are multiplied separately
-(`sum_fine_outer`).
+Rows up to 2³⁶ have products beyond 2⁵³: `parley.privacy.sensitivity.fine_row_arithmetic`.
 """
 
 from __future__ import annotations
@@ -33,14 +32,8 @@ from numpy.typing import NDArray
 EXACT: Final = 2**53
 """Limit below which sums and products of integers are exact in float64."""
 
-_ROUNDING_MARGIN: Final = 1 + 2.0**-40
+ROUNDING_MARGIN: Final = 1 + 2.0**-40
 """Factor above the rounding errors of a sum of 2¹¹ products of numbers ≥ 0, and of the radius."""
-
-FINE: Final = 2**36
-"""Steps in [0, 1] of a row whose products are summed by `sum_fine_outer`."""
-_DIGITS: Final = 2**18
-_PIECE: Final = 2**16
-"""Number of rows per piece: with 2⁷ entries, sums of products below 2³⁷ stay below 2⁶³."""
 
 Rows = NDArray[np.float64]
 
@@ -71,26 +64,6 @@ def keep_within(rows: Rows, squared: int) -> int:
     return int(out.sum())
 
 
-def keep_surely_within(rows: Rows, squared: float) -> int:
-    """Set rows `[n, d]` to 0 if not integers or possibly longer than √squared; count them.
-
-    It is for rows with squares beyond `EXACT`. These are summed in doubles and never too small.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        whole = (rows == np.rint(rows)).all(axis=-1)
-        out = ~(whole & (np.vecdot(rows, rows) * _ROUNDING_MARGIN <= squared))
-    rows[out] = 0
-    return int(out.sum())
-
-
-def keep_in_cube(rows: Rows, most: int) -> int:
-    """Set rows `[n, d]` to 0 if an entry is not an integer or beyond ±most; return their number."""
-    with np.errstate(invalid="ignore"):
-        out = ~((rows == np.rint(rows)) & (np.abs(rows) <= most)).all(axis=-1)
-    rows[out] = 0
-    return int(out.sum())
-
-
 def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: float) -> NDArray[np.bool_]:
     """Round records to integers and set those longer than √squared to 0.
 
@@ -105,7 +78,7 @@ def keep_factored(layers: Sequence[tuple[Rows, Rows]], squared: float) -> NDArra
                 _compute_whole_squares(np.rint(factor, out=factor)) for factor in layer
             )
             found = found + of_inputs * of_slopes
-        kept = np.asarray(found * _ROUNDING_MARGIN <= squared)  # 0·∞ is NaN, which is not
+        kept = np.asarray(found * ROUNDING_MARGIN <= squared)  # 0·∞ is NaN, which is not
     if not kept.all():
         for factor in (factor for layer in layers for factor in layer):
             factor[~kept] = 0
@@ -121,7 +94,7 @@ def round_slopes(slopes: Rows, row_squares: Rows, squared: Rows) -> Rows:
     with np.errstate(over="ignore", invalid="ignore"):
         length = found[:, 0] ** 2 if found.shape[1] == 1 else np.vecdot(found, found)
         length *= row_squares
-        kept = length <= squared / _ROUNDING_MARGIN  # 0·∞ is NaN, which is not
+        kept = length <= squared / ROUNDING_MARGIN  # 0·∞ is NaN, which is not
     if not kept.all():
         found[~kept] = 0
     return found
@@ -149,25 +122,3 @@ def sum_outer(slopes: Rows, rows: Rows, length: int) -> NDArray[np.int64]:
         return (slopes.swapaxes(-1, -2) @ rows).astype(np.int64)
     sums = ((slopes[at].swapaxes(-1, -2) @ rows[at]).astype(np.int64) for at in own)
     return functools.reduce(operator.iadd, sums)
-
-
-def sum_fine_outer(rows: Rows) -> NDArray[np.object_]:
-    """Return `[d, d]` Σ row rowᵀ of integer rows `[n, d]` within ±`FINE`, as Python integers.
-
-    d is at most 2⁷.
-
-    >>> sum_fine_outer(np.array([[2.0**36, 3.0 - 2.0**36], [1.0, 2.0]])).tolist() == [
-    ...     [2**72 + 1, 3 * 2**36 - 2**72 + 2],
-    ...     [3 * 2**36 - 2**72 + 2, (2**36 - 3) ** 2 + 4],
-    ... ]
-    True
-    """
-    found = np.zeros((rows.shape[1], rows.shape[1]), dtype=object)
-    for begin in range(0, len(rows), _PIECE):
-        piece = rows[begin : begin + _PIECE]
-        high = np.rint(piece / _DIGITS)
-        both = np.concatenate([high, piece - high * _DIGITS], axis=1)
-        of_both = sum_outer(both, both, both.shape[1] * _DIGITS**2).astype(object)
-        (hh, hl), (lh, ll) = (np.split(half, 2, axis=1) for half in np.split(of_both, 2))
-        found += hh * _DIGITS**2 + (hl + lh) * _DIGITS + ll
-    return found

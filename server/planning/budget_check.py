@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -21,8 +21,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import Unit
-from parley.privacy.ledger.account import BudgetAccount, Claims
-from parley.privacy.ledger.block_composition import Blocks
+from parley.privacy.ledger.account import BudgetAccount
 from parley.privacy.ledger.budget import BudgetKey, DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerError
@@ -200,8 +199,11 @@ def reserve_budget(
     wanted = {key: tuple(own) for key, own in claims.items()}
     blocks = get_rounds_stage(stages).plan.blocks
     try:
-        fits = _reduce_to_fit(ledger, run_id, wanted, blocks) if partial else wanted
-        ledger.hold(run_id, fits, blocks)
+        if partial:
+            from parley.server.planning.partial_budget import reduce_to_fit  # noqa: PLC0415 - spares its code for a run of all rounds
+
+            wanted = dict(reduce_to_fit(ledger, run_id, wanted, blocks))
+        ledger.hold(run_id, wanted, blocks)
     except BudgetExceeded as error:
         if error.fitting:
             error.args = (f"{error} {_PARTIAL_HINT}",)
@@ -214,26 +216,3 @@ def reserve_budget(
             ledger.end_hold(run_id)
         raise
     ledger.end_hold(run_id)
-
-
-def _reduce_to_fit(
-    ledger: Ledger, run_id: str, claims: Mapping[BudgetKey, Claims], blocks: Blocks
-) -> Mapping[BudgetKey, Claims]:
-    """Return as many of the last releases of every claim as fit each of the budgets."""
-    while True:
-        try:
-            ledger.check_hold(run_id, claims, blocks)
-        except BudgetExceeded as error:
-            if not error.fitting:
-                raise
-            _log.warning(
-                "The budget of %r covers %d of the rounds; the run ends after them.",
-                error.budget.name,
-                error.fitting,
-            )
-            claims = {
-                key: (*own[:-1], (own[-1][0], min(own[-1][1], error.fitting)))
-                for key, own in claims.items()
-            }
-        else:
-            return claims

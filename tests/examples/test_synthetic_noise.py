@@ -7,7 +7,7 @@ from scipy import stats
 
 from parley.client.algorithms.task_codec import decode_task
 from parley.prediction.model_loading import open_model
-from parley.presentation.result_text import compute_cell_noise
+from parley.presentation.synthetic_text import compute_cell_noise
 from parley.server.jobs.job_file import load_job
 from parley.simulations.data.experiment_loading import load_experiment
 from parley.simulations.engine.fast_engine import simulate

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.estimation.newton_regression import BaseSums, NewtonSums, compute_midpoints
-from parley.privacy.sensitivity.exact_row_arithmetic import FINE
+from parley.privacy.sensitivity.fine_row_arithmetic import FINE
 
 Numbers = NDArray[np.float64]
 

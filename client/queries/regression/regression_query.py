@@ -47,7 +47,8 @@ from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.estimation.newton_regression import NewtonSearch, NewtonStep, SearchPoint
 from parley.privacy.estimation.noise_intervals import CellNoise
 from parley.privacy.sensitivity.bounded_sets import Set
-from parley.privacy.sensitivity.exact_row_arithmetic import FINE, keep_surely_within, sum_rows
+from parley.privacy.sensitivity.exact_row_arithmetic import sum_rows
+from parley.privacy.sensitivity.fine_row_arithmetic import FINE, keep_surely_within
 from parley.privacy.special_functions import ndtr
 
 SHARES = (5, 10, 20, 65)

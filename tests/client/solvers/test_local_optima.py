@@ -18,8 +18,10 @@ from parley.client.models.row_quantization import prepare_rows
 from parley.client.models.softmax_loss import SoftmaxLoss
 from parley.client.models.squared_loss import SquaredLoss
 from parley.client.solvers import batched_optima, local_optima
+from parley.client.solvers.conjugate_gradients import ConjugateGradients
+from parley.client.solvers.dual_system import DualSystem
 from parley.client.solvers.local_optima import solve_local_optima
-from parley.client.solvers.newton import ConjugateGradients, DualSystem, PrimalSystem
+from parley.client.solvers.newton import PrimalSystem
 from parley.client.solvers.optimum_certificate import round_to_grid
 from parley.client.solvers.pooled_optimum import solve_pooled_optimum
 
@@ -126,7 +128,9 @@ def test_the_three_ways_to_a_direction_agree(name, monkeypatch):
     model, block = make(KINDS[name], [30, 17], 20)
     found = []
     for method in (PrimalSystem, DualSystem, ConjugateGradients):
-        monkeypatch.setattr(batched_optima, "_choose_method", lambda *_, chosen=method: chosen)
+        large, dual = method is ConjugateGradients, method is DualSystem
+        monkeypatch.setattr(batched_optima, "_needs_conjugate_gradients", lambda _, to=large: to)
+        monkeypatch.setattr(batched_optima, "_is_dual_faster", lambda _, to=dual: to)
         result = solve_local_optima(model, block, 1e-2, 1e-11)
         assert result.certified.all()
         found.append(result.theta)

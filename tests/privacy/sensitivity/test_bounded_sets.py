@@ -14,16 +14,18 @@ from parley.privacy.accounting.threat_model import Neighbouring
 from parley.privacy.sensitivity.bounded_sets import NormBounds, Set, compute_sensitivity
 from parley.privacy.sensitivity.exact_row_arithmetic import (
     EXACT,
-    FINE,
     compute_squares,
     keep_factored,
-    keep_in_cube,
-    keep_surely_within,
     keep_within,
     round_slopes,
-    sum_fine_outer,
     sum_outer,
     sum_rows,
+)
+from parley.privacy.sensitivity.fine_row_arithmetic import (
+    FINE,
+    keep_in_cube,
+    keep_surely_within,
+    sum_fine_outer,
 )
 
 Vector = tuple[int, ...]
