@@ -73,8 +73,8 @@ def convert_labels(model: LinearModel, labels: NDArray[Any]) -> NDArray[Any]:
 
 def _needs_conjugate_gradients(system: PrimalSystem) -> bool:
     """Return whether a Hessian and a Gram matrix are slower, as measured, or not possible."""
-    model = system.model
-    return model.loss.outputs > 1 or min(system.rows.shape[1], model.dimension) > MAX_MATRIX_SIZE
+    outputs, smaller = system.model.loss.outputs, min(system.rows.shape[1], system.model.dimension)
+    return bool(outputs > 1 or smaller > MAX_MATRIX_SIZE)
 
 
 def _is_dual_faster(system: PrimalSystem) -> bool:
