@@ -18,7 +18,7 @@ from parley.deploy.process_errors import wait_until
 @pytest.mark.heavy
 def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium, tmp_path):
     server = parley.serve(consortium)
-    assert "north: offline" in parley("status", consortium)
+    assert "north OFFLINE" in parley("status", consortium)
     parties = parley.everybody(consortium, server)
     summary = json.loads(
         parley("submit", tmp_path / "job.toml", "--to", consortium, "--json", "-q")
@@ -26,7 +26,7 @@ def test_a_consortium_trains_from_its_commands_alone(ground, parley, consortium,
     assert summary["status"] == "complete"
     assert summary["secure_aggregation"]["backend"] == "masked"
     status = parley("status", consortium)
-    assert "north: online" in status
+    assert "north online, south online, east online" in status
     assert "complete" in status
     assert parley("stop", consortium) == ""
     for name in NAMES:
@@ -63,7 +63,7 @@ def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, c
     (same,) = json.loads(parley("owner", "pending", south, "--json"))
     assert same["name"] == offer["name"]
     assert "is approved" in parley("owner", "accept", south, same["name"])
-    assert parley.run_job[submitted][0].wait(120) == 0
+    assert parley.running[submitted][0].wait(120) == 0
     assert json.loads(parley.said(submitted))["status"] == "complete"
     assert "Nothing waits" in parley("owner", "pending", north)
     refused = parley.start("submit", job, "--to", consortium, "-q", *small)
@@ -74,14 +74,14 @@ def test_a_run_waits_for_an_owners_yes_and_goes_on_without_who_says_no(parley, c
     )
     (other,) = json.loads(parley("owner", "pending", south, "--json"))
     assert "is refused" in parley("owner", "refuse", south, other["name"], "--reason", "enough")
-    assert parley.run_job[refused][0].wait(120) == 1
+    assert parley.running[refused][0].wait(120) == 1
     said = parley.said(refused)
     assert "south declines (refused-by-owner)" in said
     assert "enough" not in said
     for home in (north, south):
         assert parley("ledger", "verify", home / "ledger.sqlite")
-    parley.run_job.pop(refused)[1].close()
-    parley.run_job.pop(submitted)[1].close()
+    parley.running.pop(refused)[1].close()
+    parley.running.pop(submitted)[1].close()
     assert parley.end() == [130, 130, 130, 130]
 
 

@@ -159,6 +159,7 @@ def test_the_guides_commands_work_as_they_stand(ground):
                         shutil.move(root / "consortium" / "parties" / name, root / name)
                 case ["deploy", "own-keys", _]:
                     run(words, root)
+                    shutil.copy(root / "north/north.public.toml", root)  # the party sends it
                 case ["deploy", "accept", *_]:
                     assert "north, and no other party" in run(words, root, given="y\n")
                     for name in NAMES:

@@ -24,7 +24,7 @@ def test_two_thousand_connections_for_a_minute_end_no_server_and_no_run(parley, 
     limited = subprocess.Popen(
         ["prlimit", "--nofile=1400", *command], stdout=log, stderr=log, env=parley.environment()
     )
-    parley.run_job.append((limited, log))
+    parley.running.append((limited, log))
     said = parley.root / "server.out"
     wait_until(lambda: '"monitored"' in said.read_text(), what="a monitor", timeout_s=120)
     events = [json.loads(line) for line in said.read_text().splitlines() if line[:1] == "{"]
@@ -44,6 +44,6 @@ def test_two_thousand_connections_for_a_minute_end_no_server_and_no_run(parley, 
         while time.monotonic() < ends:
             assert json.loads(answered(monitor, "/healthz"))["online"] == 3
             time.sleep(0.5)
-    assert parley.run_job[run][0].wait(120) == 0
+    assert parley.running[run][0].wait(120) == 0
     assert json.loads(parley.said(run))["status"] == "complete"
     assert limited.poll() is None

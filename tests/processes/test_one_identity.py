@@ -24,7 +24,7 @@ def test_one_process_serves_a_folder_and_one_attends_with_a_key(parley, consorti
     move_port(consortium)
     said = parley("server", consortium / "server", expect=1)
     assert "Expected to be the only server on" in said
-    assert f"process {parley.run_job[server][0].pid} runs on it" in said
+    assert f"process {parley.running[server][0].pid} runs on it" in said
     (consortium / "server" / "server.toml").write_text(settings)
     north = consortium / "parties" / "north"
     assert "Expected to be the only party on" in parley("party", north, expect=1)
@@ -34,10 +34,10 @@ def test_one_process_serves_a_folder_and_one_attends_with_a_key(parley, consorti
     parley.until(copy, "another process is connected with this party's key")
     parley.until(server, "north is connected twice")
     parley.until(parties[0], "Another process connected")
-    assert "is connected twice" in parley("status", consortium)
+    assert "north attends twice" in parley("status", consortium)
     parley("submit", tmp_path / "job.toml", "--to", consortium, "-q")  # with the first one
     assert not (tmp_path / "copy" / "ledger.sqlite").exists()
-    process, _ = parley.run_job[parties[0]]
+    process, _ = parley.running[parties[0]]
     process.terminate()
     process.wait(30)
     parley.until(copy, "Connected to")  # the first one is gone: the key is the party
