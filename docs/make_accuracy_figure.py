@@ -63,25 +63,31 @@ def load_points(rows: Iterable[Mapping[str, str]]) -> list[dict[str, str | float
 
 def draw_panel(points: list[dict[str, str | float]], table: str) -> alt.LayerChart:
     """Return one table's chart: points joined by lines, with bars for the intervals."""
-    names = [name for name, _ in SYSTEMS.values()]
-    colours = [colour for _, colour in SYSTEMS.values()]
+    *private, (reference, grey) = SYSTEMS.values()
+    names = [name for name, _ in private]
     data = alt.Data(values=[point for point in points if point["table"] == table])
     base = alt.Chart(data).encode(
         x=alt.X("epsilon:Q", title="ε", scale=alt.Scale(type="log", domain=[0.08, 10]),
                 axis=alt.Axis(values=[0.1, 0.5, 1, 2, 8])),
-        color=alt.Color("system:N", sort=names, title=None,
-                        scale=alt.Scale(domain=names, range=colours)),
     )  # fmt: skip
     title = "area under the ROC curve" if table == next(iter(TABLES)) else None
     y = alt.Y("low:Q", title=title, scale=alt.Scale(zero=False))
-    private = alt.datum.system != names[-1]
-    marks = base.transform_filter(private)
+    marks = base.transform_filter(alt.datum.system != reference).encode(
+        color=alt.Color("system:N", sort=names, title=None,
+                        scale=alt.Scale(domain=names, range=[colour for _, colour in private])),
+    )  # fmt: skip
     chart = marks.mark_rule(strokeWidth=2).encode(y=y, y2="high:Q")
     chart += marks.mark_point(filled=True, size=50, opacity=1).encode(y="mean:Q")
-    chart += base.mark_line(strokeWidth=2).encode(
+    chart += marks.mark_line(strokeWidth=2).encode(y="mean:Q")
+    # Its own legend shows it as it is drawn: dashed, without points.
+    legend = alt.Legend(symbolSize=300)
+    chart += base.transform_filter(alt.datum.system == reference).mark_line(
+        strokeWidth=2, color=grey
+    ).encode(
         y="mean:Q",
-        strokeDash=alt.condition(private, alt.value([1, 0]), alt.value([4, 3])),
-    )
+        strokeDash=alt.StrokeDash("system:N", title=None, legend=legend,
+                                  scale=alt.Scale(domain=[reference], range=[[4, 3]])),
+    )  # fmt: skip
     return chart.properties(width=220, height=220, title=TABLES[table])
 
 

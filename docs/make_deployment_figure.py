@@ -59,7 +59,7 @@ def build_svg() -> str:
         format_arrow([(200, 420), (240, 302)]),
         format_arrow([(440, 420), (400, 302)]),
         format_text(16, 366, "calls port 9092, TLS 1.3"),
-        format_text(446, 366, "calls port 9092"),
+        format_text(446, 366, "calls port 9092, TLS 1.3"),
         format_text(320, 350, "masked vectors", "small mid"),
         format_text(320, 370, "and sealed shares", "small mid"),
     ]

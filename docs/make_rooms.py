@@ -204,7 +204,7 @@ def _untangled(floors: list[list[str]], arrows: list[list[str]]) -> list[list[st
     return floors
 
 
-_LEAST_WIDTH, _BOX, _LEAST_GAP, _GAP, _FLOOR, _HEAD = 720.0, 30, 14.0, 60.0, 50, 60
+_LEAST_WIDTH, _BOX, _LEAST_GAP, _GAP, _FLOOR, _HEAD = 720.0, 28, 14.0, 60.0, 46, 56
 _FOOT, _BETWEEN, _MARGIN = 16, 12, 14.0
 _STYLE = """
 text { font-family: ui-sans-serif, system-ui, "DejaVu Sans", sans-serif; fill: #1b1f24; }
@@ -290,7 +290,7 @@ def _band(package: str, drawn: Picture, y: float, width: float) -> tuple[float, 
                 boxes.append(
                     f'<rect class="box" x="{x:.1f}" y="{top:g}" width="{own:g}" '
                     f'height="{_BOX}" rx="4"/><text class="room" x="{x + own / 2:.1f}" '
-                    f'y="{top + 20:g}">{_label(name)}</text>'
+                    f'y="{top + 19:g}">{_label(name)}</text>'
                 )
             x += own + gap
     arrows = [f'<path class="arrow" d="{_path(arrow, centre)}"/>' for arrow in drawn.arrows]

@@ -37,13 +37,22 @@ _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 _BINDINGS = (
-    (re.compile(r"(?<=\d) (?=%)"), "\u00a0"),
-    (re.compile(r"(?<=[εδμσρ]) ([=<≤]) (?=[\d.])"), "\u00a0\\1\u00a0"),
+    (re.compile(r"(?<=\d) (?=%|(?:[nµm]?s|[KMG]i?B)\b)"), "\u00a0"),
+    (re.compile(r"(?<=\bCPU) (?=s\b)"), "\u00a0"),
+    (re.compile(r"(?<![^\W\d_])([^\W\d_]) ([=<≤≥]) (?=[\d.])"), "\\1\u00a0\\2\u00a0"),
+    (re.compile(r"(?<=\[−\d,) (?=\d\])"), "\u00a0"),
     (re.compile(r" ?± (?=\d)"), "\u00a0±\u00a0"),
 )
-"""What must not be torn apart at the end of a line: "5 %", "ε = 1", "0.9 ± 0.1"."""
-_BREAK = re.compile(r"(?<=[/_])(?=\w)|(?<=::)")
-_LONG_CODE = re.compile(r"(?<!</span>)<code>([^<]{25,})</code>")
+"""What must not be torn apart at the end of a line: "5 %", "3 ms", "ε = 1", "[−1, 1]" and
+"0.9 ± 0.1"."""
+_WHOLE = re.compile(r"\d{4}-\d\d-\d\d|\d[\d.]*(?:e[-−]|–)\d[\d.]*|\b[A-Z]{2,}-[A-Z\d]\w+")
+"""Words with hyphens that must not be torn apart: a date, "1e-5", "0.2–0.3", "DP-SGD"."""
+_OPTION = re.compile(r"(?<![\w-])--?[a-zA-Z][\w-]*")
+_NOT_TEXT = re.compile(r"(<pre\b.*?</pre>|<code\b.*?</code>|<[^>]*>)", re.DOTALL)
+_INLINE_CODE = re.compile(r"(?<!</span>)<code>([^<]+)</code>")
+_LONG_CODE, _LONG_NAME, _LONG_MODULE, _LONG_PART = 25, 23, 30, 19
+"""Lengths in characters from which something may break: code inside a table, a name at slashes, a
+module's name at dots, a part of a path at underscores."""
 _log = logging.getLogger("mkdocs.hooks.site_pages")
 
 
@@ -91,12 +100,34 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Let long names in code break after a slash, an underscore or "::"."""
+    """Let long names in code break between their parts. Keep options, dates and numbers whole."""
+    parts = _NOT_TEXT.split(html)
+    parts[::2] = (_WHOLE.sub(_keep_whole, text) for text in parts[::2])
+    return _INLINE_CODE.sub(_break_code, "".join(parts))
 
-    def broken(match: re.Match[str]) -> str:
-        return f'<code class="long">{_BREAK.sub("<wbr>", match[1])}</code>'
 
-    return _LONG_CODE.sub(broken, html)
+def _keep_whole(match: re.Match[str]) -> str:
+    return f'<span class="whole">{match[0]}</span>'
+
+
+def _break_code(match: re.Match[str]) -> str:
+    broken = _OPTION.sub(_keep_whole, re.sub(r"[^\s,]+", _break_name, match[1]))
+    kind = ' class="long"' if len(match[1]) >= _LONG_CODE else ""
+    return f"<code{kind}>{broken}</code>"
+
+
+def _break_name(match: re.Match[str]) -> str:
+    """Return a path, a test's name or a module's with `<wbr>` where it may break."""
+    name = match[0]
+    if re.fullmatch(r"\w+(\.\w+)*\.\w{7,}", name):  # a shorter end is a file's suffix
+        return re.sub(r"\.", ".<wbr>", name) if len(name) >= _LONG_MODULE else name
+    if len(name) < _LONG_NAME:
+        return name
+    parts = re.split(r"(?<=/)(?=\w)|(?<=::)", name)
+    for at, part in enumerate(parts):
+        if len(part) >= _LONG_PART:
+            parts[at] = re.sub(r"(?<=\w_)(?=\w)", "<wbr>", part)
+    return "<wbr>".join(parts)
 
 
 def _bind_words(text: str) -> str:

@@ -356,12 +356,23 @@ def test_a_page_keeps_numbers_with_their_signs_and_breaks_long_names_in_code(
     monkeypatch.syspath_prepend(_ROOT / "docs")
     pages = importlib.import_module("site_pages")
     generated = SimpleNamespace(file=SimpleNamespace(generated_by="site_pages"))
-    text = "ε = 1, 5 % and 0.9 ± 0.1, `ε = 1`\n```\nε = 1\n```\n"
+    words = "ε = 1, 5 %, 3 CPU s, m = 10, [−1, 1] and 0.9 ± 0.1"
+    text = f"{words}, `ε = 1`\n```\nε = 1\n```\n"
     shown = pages.on_page_markdown(text, page=generated, config=None, files=None)
-    assert shown == text.replace(
-        "ε = 1, 5 % and 0.9 ± 0.1", "ε\u00a0=\u00a01, 5\u00a0% and 0.9\u00a0±\u00a00.1"
-    )
-    name = "tests/test_docs.py::test_that_is_long"
+    bound = words
+    for pair in ("ε =", "= 1", "5 %", "3 CPU", "CPU s", "m =", "= 10", "−1, 1", "0.9 ±", "± 0.1"):
+        bound = bound.replace(pair, pair.replace(" ", "\u00a0"))
+    assert shown == text.replace(words, bound.replace("3\u00a0CPU", "3 CPU"))
+    name = "tests/test_docs.py::test_that_is_very_long"
     html = pages.on_page_content(f"<code>{name}</code><pre><span></span><code>{name}</code></pre>")
     assert html.count(name) == 1  # code blocks stay as they are
-    assert '<code class="long">tests/<wbr>test_<wbr>docs.py::<wbr>test_<wbr>that_' in html
+    assert '<code class="long">tests/<wbr>test_docs.py::<wbr>test_<wbr>that_' in html
+    html = pages.on_page_content(
+        "<code>parley.secure_agg.pairwise_server</code> by DP-SGD, δ = 1e-5"
+    )
+    assert '<code class="long">parley.<wbr>secure_agg.<wbr>pairwise_server</code>' in html
+    assert html.endswith('<span class="whole">DP-SGD</span>, δ = <span class="whole">1e-5</span>')
+    html = pages.on_page_content("<code>parley run --print-job -v</code>")
+    assert html == '<code class="long">parley run {}--print-job{} {}-v{}</code>'.format(
+        *('<span class="whole">', "</span>") * 2
+    )
