@@ -75,6 +75,7 @@ EVERY = {
             "client.data.block_selection",
             "client.data.threaded_chunks",
             "client.data.cell_parsing",
+            "client.data.text_numbers",
         ),
         *("client.data.parquet_table_format", "client.data.column_types"),
         *("client.data.multiset_digest", "client.data.csv_reader", "client.data.table_reading"),
@@ -166,6 +167,8 @@ HARMLESS = {
     "client.party.tensor_decoding": "decodes a model: a record's share is bounded whatever that is",
     "privacy.ledger.database_url": "one text names one place, whichever: its releases stay "
     "together",
+    "privacy.ledger.postgresql_url": "as database_url",
+    "privacy.ledger.budget_excess": "words of refusals",
     "privacy.ledger.approvals": "an owner's yes or no, which no charge depends on",
     "privacy.ledger.ledger_errors": "words of refusals",
     "privacy.ledger.release_facts": "what is kept beside an event, to be read: the event is "

@@ -21,7 +21,6 @@ from parley.command_options import COMPLETION_VARIABLE
 from parley.command_table import CommandTable
 from parley.safe_io.deprecations import rename_options
 from parley.safe_io.error_translation import translate_errors
-from parley.safe_io.os_errors import describe_error
 from parley.safe_io.printable_text import guard_streams
 from parley.version import __version__
 
@@ -76,7 +75,11 @@ def main() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except Exception as error:
-        _fail(*_describe_failure(error))
+        # A full disk would cut off the files of the modules that are imported for the message.
+        sys.dont_write_bytecode = True
+        from parley.command_failures import describe_failure  # noqa: PLC0415 - start-up: only for an error
+
+        _fail(*describe_failure(error))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -84,30 +87,6 @@ def _read_arguments() -> list[str]:
     """Return the command line with current options; an option that is over is a usage error."""
     with translate_errors(ValueError, click.UsageError):
         return rename_options(sys.argv[1:])
-
-
-def _describe_failure(error: Exception) -> tuple[str, int]:
-    """Return an error's message and exit status."""
-    sys.dont_write_bytecode = True  # a full disk would cut off the files of modules imported here
-    _report_usage_error(error)
-    from parley.exit_status import INTERNAL_ERROR, get_exit_status  # noqa: PLC0415 - start-up: only for an error
-
-    status = get_exit_status(error)
-    if status is None:
-        return _report_internal_error(error), INTERNAL_ERROR
-    return describe_error(error), status
-
-
-def _report_internal_error(error: Exception) -> str:
-    """Write a crash report and return the line for the terminal.
-
-    Neither has the text of the error, because it may contain values of records.
-    """
-    from parley.crash_report import write_crash_report  # noqa: PLC0415 - start-up: only for a bug
-
-    file = write_crash_report(error)
-    details = f" with {file}" if file else ""
-    return f"internal error ({type(error).__name__}). Please report it{details}."
 
 
 def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
@@ -122,33 +101,6 @@ def _handle_termination(number: int, frame: FrameType | None) -> NoReturn:
     """
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     raise KeyboardInterrupt
-
-
-def _report_usage_error(error: Exception) -> None:
-    """Print an error of the command line, and end."""
-    if isinstance(error, click.ClickException):
-        if isinstance(error, click.UsageError):
-            from parley.suggestions import add_suggestion  # noqa: PLC0415 - start-up: only for an error
-
-            add_suggestion(error)
-        error.show()
-        sys.exit(error.exit_code)
-    if isinstance(error, click.Abort):
-        if error.__context__ is not None:
-            typer.echo(err=True)  # end the question's line
-        _fail(*_NO_ANSWER.get(type(error.__context__), _NO_ANSWER[type(None)]))
-
-
-_NO_ANSWER: dict[type, tuple[str, int]] = {
-    type(None): ("the answer was no; nothing was changed.", 1),
-    KeyboardInterrupt: ("interrupted.", 130),
-    EOFError: (
-        "Expected an answer to the question, got the end of the input. Nothing was changed. Answer "
-        "at a terminal, or use --yes.",
-        2,
-    ),
-}
-"""Cause of a question without a yes → message and exit status."""
 
 
 def _fail(message: str, code: int) -> NoReturn:

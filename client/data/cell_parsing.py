@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from parley.client.data.column_types import (
-    LONGEST_NUMBER,
     MISSING_TEXTS,
     TRUTH_VALUES,
     WHOLE_NUMBER,
@@ -91,16 +90,10 @@ def _read_numbers(table: RawTable, name: str, missing: float | None) -> NDArray[
     return values
 
 
-def normalize_decimal_points(texts: pl.Series, decimal: str) -> pl.Series:
-    """Rewrite texts of numbers with a decimal point. With a decimal comma, a point is an error."""
-    if decimal == ".":
-        return texts
-    points = texts.str.contains(".", literal=True).fill_null(False)
-    return texts.set(points, "no number").str.replace(",", ".", literal=True)
-
-
 def _parse_numbers(table: RawTable, name: str) -> pl.Series:
     """Return `[N]` the numbers of a text column, null for an empty cell."""
+    from parley.client.data.text_numbers import normalize_decimal_points  # noqa: PLC0415 - spares its code for typed columns
+
     texts = _remove_missing(table.get_column(name).str.strip_chars(), {"", *table.null_values}, ())
     series = normalize_decimal_points(texts, table.decimal).cast(pl.Float64, strict=False)
     if (bad := series.is_null() & texts.is_not_null()).any():
@@ -172,31 +165,6 @@ def map_distinct(cells: pl.Series, work: Callable[[pl.Series], pl.Series], dtype
     if 2 * len(distinct) > len(cells):
         return work(cells).cast(dtype)
     return cells.replace_strict(distinct, work(distinct), return_dtype=dtype)
-
-
-def read_plain_numbers(table: RawTable, name: str) -> pl.Series:
-    """Return `[N]` numbers of a text column, null for a cell that is not plainly a number.
-
-    A cell is plainly a number if the text, as it is, is one with a decimal point, and if it is
-    neither NaN, nor a null value, nor a whole number that may have 16 digits or more.
-    """
-    texts = table.get_column(name)
-    if table.decimal != ".":
-        return pl.Series(values=[None], dtype=pl.Float64).new_from_index(0, len(texts))
-    numbers = texts.cast(pl.Float64, strict=False)
-    may_be_code = (texts.str.len_bytes() > _LONGEST_PLAIN) & (numbers == numbers.floor())
-    unclear = may_be_code | numbers.is_nan() | texts.is_in(sorted(table.null_values))
-    return numbers.set(unclear.fill_null(True), None) if unclear.any() else numbers
-
-
-_LONGEST_PLAIN: Final = 15
-"""Maximum number of bytes of a text that is surely no code (`LONG_CODE`)."""
-
-
-def has_codes(whole: pl.Series) -> bool:
-    """Return whether a whole number of the column has 16 digits or more."""
-    low, high = whole.min(), whole.max()
-    return low is not None and max(int(high), -int(low)) > LONGEST_NUMBER  # type: ignore[arg-type]
 
 
 _Texts = TypeVar("_Texts", pl.Series, pl.Expr)

@@ -34,11 +34,8 @@ from parley.client.data.data_sources import SqlQuery
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FileFormat
 from parley.client.data.table_formats import ReadRequest, TableFormat
-from parley.privacy.ledger.database_url import (
-    WHERE_SECRETS_GO,
-    parse_postgresql_url,
-    parse_sqlite_path,
-)
+from parley.privacy.ledger.database_url import WHERE_SECRETS_GO, parse_sqlite_path
+from parley.privacy.ledger.postgresql_url import parse_postgresql_url
 
 _BATCH_ROWS = 16384
 """Rows per batch: a few MiB as Python objects, before they become columns."""

@@ -10,17 +10,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import (
-    has_codes,
-    map_distinct,
-    normalize_decimal_points,
-    read_plain_numbers,
-    read_plain_texts,
-)
+from parley.client.data.cell_parsing import map_distinct, read_plain_texts
 from parley.client.data.column_types import LONG_CODE
 from parley.client.data.multiset_digest import ContentDigest, digest_columns, hash_texts, to_bits
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import Schema
+from parley.client.data.text_numbers import has_codes, normalize_decimal_points, read_plain_numbers
 
 
 def digest_table(

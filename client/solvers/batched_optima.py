@@ -81,7 +81,7 @@ def _is_dual_faster(system: PrimalSystem) -> bool:
     """Return whether n records and d parameters are solved faster by a Gram matrix, as measured."""
     if system.tilt is not None:  # the unknown of a dual system spans only the rows
         return False
-    return 4 * system.rows.shape[1] <= 5 * system.model.dimension
+    return bool(4 * system.rows.shape[1] <= 5 * system.model.dimension)
 
 
 def _build_conjugate_gradients(system: PrimalSystem) -> PrimalSystem:

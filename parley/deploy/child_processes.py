@@ -21,7 +21,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import Self
 
-from parley.deploy.process_errors import _PR_SET_PDEATHSIG, ProcessError, _libc
+from parley.deploy.process_errors import ProcessError
+from parley.deploy.process_lifetime import LIBC, PR_SET_PDEATHSIG
 from parley.safe_io.os_errors import report_os_errors
 
 _TERMINATE_S = 5.0
@@ -29,7 +30,7 @@ _LINES_SHOWN = 6
 
 # No Python code between fork and exec: it would run gRPC's fork handlers, which sometimes abort.
 _END_WITH_PARENT_CODE = (
-    f"import ctypes, os, sys; ctypes.CDLL(None).prctl({_PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
+    f"import ctypes, os, sys; ctypes.CDLL(None).prctl({PR_SET_PDEATHSIG}, {int(signal.SIGTERM)}); "
     "os.getppid() == int(sys.argv[1]) and os.execvp(sys.argv[2], sys.argv[2:])"
 )
 
@@ -52,7 +53,7 @@ def _build_command(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     """Return a command that runs `arguments` and ends together with this process (Linux only)."""
     if shutil.which(arguments[0], path=environment.get("PATH")) is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-    if _libc is None:
+    if LIBC is None:
         return list(arguments)
     return [sys.executable, "-I", "-S", "-c", _END_WITH_PARENT_CODE, str(os.getpid()), *arguments]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -37,11 +36,7 @@ if TYPE_CHECKING:
     from parley.server.jobs.job import Job
     from parley.server.records.round_line import RoundLine
 
-_MAX_PARTIES_SHOWN = 5
 _LOST = {"declined", "dropped"}
-_WAITING_WORDS = {"offline": "waiting for ", "waiting for approval": "waiting for the approval of "}
-"""State of a party that a run waits for → the words for parties in it."""
-
 
 _STAGES = {
     "reading": "reading the records",
@@ -220,18 +215,16 @@ class RunDisplay:
 
     def parties(self, board: dict[str, Any]) -> None:
         """Show the states of the parties of real processes: each of a few, or how many."""
+        from parley.terminal import party_states  # noqa: PLC0415 - spares its code for a simulation
+
         parties = board["parties"]
-        if len(parties) <= _MAX_PARTIES_SHOWN:
-            shown = ", ".join(_format_party_status(party) for party in parties)
-        else:
-            counts = Counter(party["state"] for party in parties)
-            shown = ", ".join(f"{count} {state}" for state, count in counts.items())
-        self.stage(board["stage"], figures=shown, waiting=format_waiting(parties))
+        shown, waiting = party_states.format_states(parties), party_states.format_waiting(parties)
+        self.stage(board["stage"], figures=shown, waiting=waiting)
         for party in parties:
             if party["state"] in _LOST and (party["name"], board["round"]) not in self._announced:
                 self._announced.add((party["name"], board["round"]))
                 where = f"round {board['round']}" if board["round"] else "before the first round"
-                self._console.print(f"{_format_party_status(party)}, {where}", style="yellow")
+                self._console.print(f"{party_states.format_state(party)}, {where}", style="yellow")
 
     def round_done(self, line: RoundLine) -> None:
         """Advance the bar. Loss and accuracy are marked as the simulation's."""
@@ -288,25 +281,3 @@ def _can_draw_bar(console: Screen) -> bool:
     forced.
     """
     return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
-
-
-def format_waiting(parties: Sequence[Mapping[str, str]]) -> str:
-    """Return the parties that a run waits for, as "waiting for west", or an empty text.
-
-    >>> format_waiting([{"name": "west", "state": "offline"}, {"name": "east", "state": "online"}])
-    'waiting for west'
-    """
-    found = []
-    for state, words_before in _WAITING_WORDS.items():
-        names = [party["name"] for party in parties if party["state"] == state]
-        if names:
-            left = len(names) - _MAX_PARTIES_SHOWN
-            more = f" and {left} more" if left > 0 else ""
-            found.append(f"{words_before}{', '.join(names[:_MAX_PARTIES_SHOWN])}{more}")
-    return "; ".join(found)
-
-
-def _format_party_status(party: dict[str, str]) -> str:
-    """Return a party's name and state, and the reason if it declined."""
-    reason = f" ({party['reason']})" if party["reason"] else ""
-    return f"{party['name']} {party['state']}{reason}"

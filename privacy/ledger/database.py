@@ -11,7 +11,7 @@ import os
 import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,11 +25,7 @@ from parley.privacy.ledger.database_schema import (
     create_tables,
     has_ledger,
 )
-from parley.privacy.ledger.database_url import (
-    format_safe_url,
-    parse_postgresql_url,
-    parse_sqlite_path,
-)
+from parley.privacy.ledger.database_url import parse_sqlite_path
 from parley.privacy.ledger.ledger_errors import LedgerError, LedgerUnavailable, NotALedger
 from parley.privacy.ledger.table_access import LedgerReader, LedgerWriter, Readings
 from parley.privacy.ledger.untrusted_file import check_files, check_schema
@@ -64,17 +60,19 @@ class Database:
         self.read_only, self.is_new = read_only, False
         self._accepted = READABLE_VERSIONS if read_only or upgrading else (VERSION,)
         create = create and not read_only
-        url = _parse_postgresql_url(target)
+        text = os.fspath(target)
         self._costs: ReadLimits | None = None
         self._idle: list[DatabaseConnection] = []
         self._readings: Readings = deque(maxlen=_READINGS)
         self.path: Path | None = None
-        if url is not None:
-            self.name = format_safe_url(url)
-            self.key_path = _get_user_folder() / "ledger.key"
-            self._connect, self._errors = _prepare_postgresql(url, read_only=read_only)
+        if "://" in text and not text.startswith("sqlite://"):
+            from parley.privacy.ledger.postgresql_connection import prepare_postgresql  # noqa: PLC0415 - spares its code for a SQLite file
+
+            server = prepare_postgresql(text, read_only=read_only, lock_timeout_s=_LOCK_TIMEOUT_S)
+            self.name, self.key_path = server.name, server.key_path
+            self._connect, self._errors = server.connect, server.errors
         else:
-            path = _resolve_path(target, create=create)
+            path = _resolve_path(text, create=create)
             self.path, self.name = path, str(path)
             own = path.resolve()  # the target of a link, where the ledger is
             self.key_path = own.with_name(own.name + ".key")
@@ -215,33 +213,6 @@ def _connect_sqlite(address: str, costs: ReadLimits | None) -> DatabaseConnectio
     return DatabaseConnection(connection)
 
 
-def _prepare_postgresql(
-    url: str, *, read_only: bool
-) -> tuple[Callable[[], DatabaseConnection], tuple[type[Exception], ...]]:
-    """Return the function that connects, and the exceptions that it raises."""
-    try:
-        import psycopg  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise LedgerUnavailable(
-            "Expected psycopg for a ledger on PostgreSQL, it is not installed: "
-            "pip install 'parley[postgres]'"
-        ) from error
-    settings = [f"SET lock_timeout = '{_LOCK_TIMEOUT_S:.0f}s'", "SET synchronous_commit = on"]
-    if read_only:
-        settings.append("SET default_transaction_read_only = on")
-
-    def connect() -> DatabaseConnection:
-        own = psycopg.connect(url)
-        connection = DatabaseConnection(own)
-        for setting in settings:
-            connection.execute(setting)
-        connection.commit()
-        own.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-        return connection
-
-    return connect, (psycopg.Error,)
-
-
 def _set_wal(connection: DatabaseConnection) -> None:
     """Set WAL mode, which the file stores.
 
@@ -262,23 +233,7 @@ def _set_wal(connection: DatabaseConnection) -> None:
             return
 
 
-def _parse_postgresql_url(target: str | os.PathLike[str]) -> str | None:
-    """Return the URL of a PostgreSQL database, or `None` for a path."""
-    text = os.fspath(target)
-    if "://" not in text or text.startswith("sqlite://"):
-        return None
-    try:
-        return parse_postgresql_url(text)
-    except ValueError as error:
-        raise LedgerError(str(error)) from None
-
-
-def _get_user_folder() -> Path:
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "parley"
-
-
-def _resolve_path(target: str | os.PathLike[str], *, create: bool) -> Path:
-    text = os.fspath(target)
+def _resolve_path(text: str, *, create: bool) -> Path:
     if text.startswith("sqlite://"):
         text = parse_sqlite_path(text)
     if text in ("", ":memory:"):

@@ -12,17 +12,15 @@ text always names one database, and its charges stay together; no ε depends on 
 
     >>> is_database("sqlite:///ward.db"), is_database("env:CLINIC"), is_database("ward.csv")
     (True, True, False)
-    >>> format_safe_url(parse_postgresql_url("postgresql://me:secret@host/clinic?sslpassword=other"))
-    'postgresql://me@host/clinic'
 """
 
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 _PASSWORD = re.compile(r"://[^/@]*:.*@|[?&](ssl)?password=")
-_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+POSTGRESQL_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
+"""Schemes of a URL of a PostgreSQL database."""
 
 ENV_VARIABLE = re.compile(r"env:([A-Za-z_][A-Za-z0-9_]*)")
 """Pattern of a source that is an environment variable."""
@@ -58,7 +56,7 @@ def check_source(source: str, query: str) -> None:
         return
     check_no_password(source, "a source")
     scheme = source.partition("://")[0]
-    if not (ENV_VARIABLE.fullmatch(source) or scheme == "sqlite" or scheme in _POSTGRESQL):
+    if not (ENV_VARIABLE.fullmatch(source) or scheme == "sqlite" or scheme in POSTGRESQL_SCHEMES):
         raise ValueError(
             "Expected as source sqlite:///FILE, postgresql://USER@HOST/DATABASE, or env:NAME (an "
             "environment variable that contains such a URL), got another text."
@@ -72,28 +70,3 @@ def parse_sqlite_path(url: str) -> str:
     ('ward.db', '/srv/ward.db')
     """
     return url.removeprefix("sqlite://").removeprefix("/")
-
-
-def parse_postgresql_url(text: str) -> str:
-    """Return the URL of a PostgreSQL database in the form for libpq.
-
-    Raises:
-        ValueError: another scheme, or no URL; the message shows no other part of the text.
-    """
-    scheme, _, rest = text.partition("://")
-    if not rest or scheme not in _POSTGRESQL:
-        scheme = scheme if rest else ""
-        raise ValueError(f"Expected a path, sqlite:/// or postgresql://, got {scheme}://.")
-    try:
-        urlsplit(text).port  # noqa: B018 - which is a number
-    except ValueError:
-        # The text may contain a password, so neither the text nor the cause is shown.
-        raise ValueError("Expected postgresql://user@host:port/database, got other text.") from None
-    return f"postgresql://{rest}"
-
-
-def format_safe_url(url: str) -> str:
-    """Return the URL for messages, without password and options."""
-    parts = urlsplit(url)
-    user, at, host = parts.netloc.rpartition("@")
-    return f"postgresql://{user.partition(':')[0]}{at}{host}{parts.path}"

@@ -54,7 +54,7 @@ from parley.privacy.ledger.database import Database
 from parley.privacy.ledger.hash_chain import ChainHead, RecordKind
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt, LedgerError
-from parley.privacy.ledger.recorded_entries import RecordedEntry, RunCharges, iterate_entries
+from parley.privacy.ledger.recorded_entries import RecordedEntry, iterate_entries
 from parley.privacy.ledger.release_permit import ReleasePermit, grant_permits
 from parley.privacy.ledger.reservations import Checkpoint
 
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from parley.privacy.ledger.approvals import OwnerDecision
     from parley.privacy.ledger.block_composition import Blocks
     from parley.privacy.ledger.replay import LedgerProblem
+    from parley.privacy.ledger.run_charges import RunCharges
     from parley.privacy.ledger.table_access import LedgerWriter
 
 _P = ParamSpec("_P")

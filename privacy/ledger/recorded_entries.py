@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
-from parley.privacy.accounting.privacy_events import PrivacyEvent
-from parley.privacy.ledger.budget import BudgetKey
-from parley.privacy.ledger.hash_chain import ChainHead, LedgerRecord, RecordKind
+from parley.privacy.ledger.hash_chain import LedgerRecord, RecordKind
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerCorrupt
 
@@ -105,7 +103,7 @@ def parse_reserved_entry(record: LedgerRecord) -> RecordedEntry:
 
 
 @contextmanager
-def _report_unreadable(record: LedgerRecord) -> Iterator[None]:
+def report_unreadable(record: LedgerRecord) -> Iterator[None]:
     """Raise LedgerCorrupt if the block cannot read the record."""
     try:
         yield
@@ -126,7 +124,7 @@ def iterate_entries(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
     """
     entries: dict[int | None, RecordedEntry] = {}
     for record in records:
-        with _report_unreadable(record):
+        with report_unreadable(record):
             if record.kind == RecordKind.RESERVE:
                 entries[record.position] = parse_reserved_entry(record)
             elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
@@ -134,39 +132,3 @@ def iterate_entries(records: Iterable[LedgerRecord]) -> Iterator[RecordedEntry]:
         while entries and (first := next(iter(entries.values()))).state is not EntryState.RESERVED:
             yield entries.pop(first.reservation_id)
     yield from entries.values()
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunCharges:
-    """How often a run was charged, as in the log that ends with `head`.
-
-    A party looks at its charges in every round. Counts stay small, while entries would accumulate.
-
-    Attributes:
-        counts: budget and event → number of releases that were not voided.
-        unsettled: reservation → budget and event, if it was neither committed nor voided.
-    """
-
-    run_id: str
-    head: ChainHead
-    counts: Mapping[tuple[BudgetKey, PrivacyEvent], int] = field(default_factory=dict)
-    unsettled: Mapping[int | None, tuple[BudgetKey, PrivacyEvent]] = field(default_factory=dict)
-
-    def with_records(self, records: Iterable[LedgerRecord], head: ChainHead) -> RunCharges:
-        """Return the charges after the run's further records, in a log that ends with `head`.
-
-        Raises:
-            LedgerCorrupt: a record cannot be read.
-        """
-        counts, unsettled = dict(self.counts), dict(self.unsettled)
-        for record in records:
-            with _report_unreadable(record):
-                if record.kind == RecordKind.RESERVE:
-                    entry = parse_entry(record)
-                    charge = unsettled[record.position] = entry.key, entry.event
-                    counts[charge] = counts.get(charge, 0) + 1
-                elif record.kind in (RecordKind.COMMIT, RecordKind.VOID):
-                    charge = unsettled.pop(record.reservation)
-                    counts[charge] -= record.kind == RecordKind.VOID
-        counts = {charge: count for charge, count in counts.items() if count}
-        return RunCharges(run_id=self.run_id, head=head, counts=counts, unsettled=unsettled)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from shlex import quote
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.account import (
@@ -49,7 +49,10 @@ from parley.privacy.ledger.hash_chain import (
 )
 from parley.privacy.ledger.ledger_entry import LedgerEntry
 from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
-from parley.privacy.ledger.recorded_entries import RunCharges, StoredCheckpoint, parse_entry
+from parley.privacy.ledger.recorded_entries import StoredCheckpoint, parse_entry
+
+if TYPE_CHECKING:
+    from parley.privacy.ledger.run_charges import RunCharges
 
 _HEAD = build_select(HEAD, "WHERE id = 1")
 _ANY_RELEASE = f'SELECT 1 FROM {RECORDS} WHERE run_id = ? AND "index" IS NOT NULL LIMIT 1'  # noqa: S608 - a name of ours
@@ -130,6 +133,8 @@ class LedgerReader:
         Args:
             seen: an earlier result. It is used if the log still contains its head.
         """
+        from parley.privacy.ledger.run_charges import RunCharges  # noqa: PLC0415 - spares its code for a ledger that is no party's
+
         if seen is None or seen.run_id != run_id or not self.has_head(seen.head):
             start = RunCharges(run_id=run_id, head=ChainHead(records=0, hash=GENESIS))
             return start.with_records(self.iterate_records(run_id), self.head)

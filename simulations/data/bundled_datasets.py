@@ -12,7 +12,6 @@ Each comes with a schema with public ranges, and goes through the same preproces
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
@@ -24,27 +23,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.client.data.schema import Schema
+from parley.module_loading.plugin_table import load_attribute
 
 Columns = dict[str, NDArray[Any]]
 
-CHUNK_ROWS = 2**16
-"""Number of records drawn and read at a time."""
+_GENERATED = "parley.simulations.data.generated_dataset"
+"""The records of `synthetic`, imported only for a job that reads them."""
 
-_COLUMNS = 20
-"""Number of columns of a synthetic record."""
+CHUNK_ROWS = 2**16
+"""Number of records read at a time."""
 
 _DIGITS = """
 scaling = "record"
 [columns]
 image = { kind = "array", shape = [8, 8], range = [0, 16], centre = 0 } # darkness, counted 0 to 16
 digit = { kind = "label", classes = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] }
-"""
-
-_SYNTHETIC = """
-scaling = "record"
-[columns]
-x = { kind = "array", shape = [20], range = [-1, 1] }
-y = { kind = "label", positive = [1], negative = [-1], classes = [0, 1, 2], range = [-1, 1] }
 """
 
 
@@ -84,42 +77,9 @@ def _load_from_scikit_learn(name: str, *, header: int = 0) -> NDArray[np.float64
     return table
 
 
-def _generate_synthetic(model_kind: str, records: int, seed: int) -> Columns:
-    """Draw x ~ N(0, I/p), clipped, and y by a fixed model with signal ‖θ‖ = 8 and the kind's own
-    noise.
-    """
-    rng = np.random.default_rng([0x5EED, seed])
-    # With a free column at the end, for `Records.buffer`.
-    x = np.empty((records, _COLUMNS + 1))[:, :_COLUMNS]
-    for begin in range(0, records, CHUNK_ROWS):
-        piece = x[begin : begin + CHUNK_ROWS]
-        piece[:] = np.clip(rng.standard_normal(piece.shape) / math.sqrt(_COLUMNS), -1, 1)
-    outputs, labels = _LABELS.get(model_kind, (1, _sample_signs))
-    theta = rng.standard_normal((_COLUMNS, outputs))
-    theta *= 8 / np.linalg.norm(theta, axis=0)
-    return {"x": x, "y": labels(x @ theta, rng)}
-
-
-Scores = NDArray[np.float64]
-
-
-def _sample_signs(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
-    chance = 1 / (1 + np.exp(-scores[:, 0]))
-    return np.where(rng.random(len(scores)) < chance, 1, -1)
-
-
-def _sample_targets(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
-    return np.asarray(np.clip(scores[:, 0] / 24 + 0.05 * rng.standard_normal(len(scores)), -1, 1))
-
-
-def _sample_classes(scores: Scores, rng: np.random.Generator) -> NDArray[np.generic]:
-    # argmax of scores plus Gumbel noise is a draw from softmax(scores).
-    return np.asarray(np.argmax(scores + rng.gumbel(size=scores.shape), axis=1))
-
-
-_LABELS = {"ridge": (1, _sample_targets), "softmax": (3, _sample_classes)}
-"""Kind of model → margins per record, and labels drawn from them; other kinds: −1 and +1.
-"""
+def _generate_records(model_kind: str, records: int, seed: int) -> Columns:
+    columns: Columns = load_attribute(f"{_GENERATED}:generate_records")(model_kind, records, seed)
+    return columns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +101,8 @@ BUNDLED: dict[str, BundledDataset] = {
     ),
     "digits": BundledDataset(schema=lambda: _DIGITS, columns=_load_digits, records=1797),
     "synthetic": BundledDataset(
-        schema=lambda: _SYNTHETIC, columns=_generate_synthetic, records=5000
+        schema=lambda: load_attribute(f"{_GENERATED}:SCHEMA"),
+        columns=_generate_records,
+        records=5000,
     ),
 }

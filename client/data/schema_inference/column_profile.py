@@ -23,9 +23,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import canonicalize_texts, has_codes, normalize_decimal_points
+from parley.client.data.cell_parsing import canonicalize_texts
 from parley.client.data.column_types import MISSING_TEXTS
 from parley.client.data.schema_inference.text_columns import has_only_codes
+from parley.client.data.text_numbers import has_codes, normalize_decimal_points
 
 _MARKS = frozenset({"-", "--", ".", "*", "na", "n.a.", "N.A.", "none", "missing", "unknown"})
 """Marks for a missing number, which could be a category in a column of texts."""

@@ -27,7 +27,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from parley.client.data.cell_parsing import normalize_decimal_points
 from parley.client.data.column_types import WHOLE_NUMBER, canonicalize_text
 from parley.client.data.csv_detection import find_encoding_remedy
 from parley.client.data.data_error import LABELS, DataError
@@ -65,6 +64,7 @@ from parley.client.data.schema_inference.text_columns import (
     split_label_sides,
 )
 from parley.client.data.schema_writing import format_toml_value
+from parley.client.data.text_numbers import normalize_decimal_points
 from parley.client.data.unreadable_numbers import describe_signs, find_signs, has_thousands_pattern
 from parley.safe_io import toml_writing
 

@@ -34,7 +34,7 @@ from parley.client.contract.roster import load_deployment
 from parley.client.party.party_service import PartyService
 from parley.deploy.event_log import LogEvent, Notifier
 from parley.deploy.private_files import PkiError
-from parley.deploy.process_errors import end_with_parent
+from parley.deploy.process_lifetime import end_with_parent
 from parley.deploy.stream.grpc_client import CallError, build_call_metadata, explain_call_error
 from parley.deploy.stream.grpc_options import (
     ATTEND,

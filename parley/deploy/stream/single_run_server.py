@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 
 from parley.client.contract.roster import load_deployment
-from parley.deploy.process_errors import ProcessError, end_with_parent, wait_until
+from parley.deploy.process_errors import ProcessError, wait_until
+from parley.deploy.process_lifetime import end_with_parent
 from parley.deploy.server_address import parse_address
 from parley.deploy.stream.grpc_server import GrpcServer, StreamTransport
 from parley.safe_io.printable_text import guard_streams

@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from parley.client.data.cell_parsing import normalize_decimal_points
 from parley.client.data.column_types import LONG_CODE, TRUTH_VALUES, WHOLE_NUMBER
 from parley.client.data.multiset_digest import digest_columns, hash_texts, to_bits
 from parley.client.data.raw_table import RawTable
 from parley.client.data.table_digest import encode_cells
+from parley.client.data.text_numbers import normalize_decimal_points
 
 ADVERSARIAL = [
     *("1e22", "-0.0", "0", "0.0", "-0", "0.1", "0.30000000000000004", "1e400", "-1e400", "5e-324"),
