@@ -20,9 +20,8 @@ COLUMNS = ("tstr_auc", "tstr_trees_auc", "tv1", "tv2")
 TITLES = {
     "marginals": "pair tables (`marginals`)",
     "random-features": "random features of codes, 1,000 steps",
-    "independent columns": "one curator counts each column (as diffprivlib does, "
-    "add-or-remove-one), drawn independently",
-    "MST (dpmm)": "one curator's MST (dpmm 0.1.9, add-or-remove-one)",
+    "independent columns": "one curator, each column by itself",
+    "MST (dpmm)": "one curator's MST (dpmm 0.1.9)",
 }
 BESIDE = {
     "pair tables without noise": ("twin_auc", None, None, None),

@@ -227,18 +227,33 @@ def _list_commands(
 
 
 def _format_options(command: click.Command, context: click.Context) -> list[str]:
-    """Return the table of a command's arguments and options, if it has any."""
+    """Return the table of a command's arguments, then its options, if it has any."""
     rows = []
-    for parameter in command.get_params(context):
+    shown = command.get_params(context)
+    for parameter in sorted(shown, key=lambda one: isinstance(one, click.Option)):
         if getattr(parameter, "hidden", False) or "--help" in parameter.opts:
             continue
-        names = (
-            parameter.opts
-            if isinstance(parameter, click.Option)
-            else [parameter.make_metavar(context)]
+        record = parameter.get_help_record(context) or ("", "")
+        names = re.split(r", | / ", record[0].removesuffix(" RANGE"))
+        rows.append(
+            [", ".join(f"`{name}`" for name in names), _format_option_help(parameter, record[1])]
         )
-        rows.append([", ".join(f"`{name}`" for name in names), _to_markdown(parameter.help or "")])
     return [_build_table(["argument or option", "meaning"], rows)] if rows else []
+
+
+def _format_option_help(parameter: click.Parameter, text: str) -> str:
+    """Return the meaning of an argument or option with its default, or that it is required.
+
+    Args:
+        parameter: the argument or option.
+        text: help that the terminal shows, which ends with "[default: 0; x>=0]".
+    """
+    meaning, _, extra = text.partition("  \\[")
+    default = re.match(r"default: ([^;\]]+)", extra)
+    if default:
+        return f"{_to_markdown(meaning)} Default: `{default[1]}`."
+    needed = isinstance(parameter, click.Option) and parameter.required
+    return _to_markdown(meaning) + (" Required." if needed else "")
 
 
 def _build_key_entries(
@@ -266,14 +281,26 @@ def _build_key_entry(
     values = _join_words(text for one in found for text in _list_values(one))
     default = _join_words(_describe_default(one) for one in found)
     meaning = next((one["description"] for one in found if "description" in one), "")
-    facts = [values, default if default == "required" else f"default: {default}", note]
-    if default == "none" and "Default:" in meaning:
-        facts.remove("default: none")
+    facts = [values, default if default == "required" else f"default:\u00a0{default}", note]
+    if default == "none" and re.search(r"\bdefault\b", meaning, re.IGNORECASE):
+        del facts[1]
     anchor = "-".join(filter(None, (section, name.replace(".", "-"))))
     return (
         f"### `{name}` {{ #{anchor} .entry }}\n\n"
-        f"{' · '.join(fact for fact in facts if fact)}\n{{: .facts }}\n\n{_to_markdown(meaning)}"
+        f"{' · '.join(fact for fact in facts if fact)}\n{{: .facts }}\n\n"
+        + _to_markdown(_mark_values(meaning, re.findall(r"`([a-z][\w-]*)`", values)))
     )
+
+
+def _mark_values(text: str, values: Iterable[str]) -> str:
+    """Return a key's meaning with its values as code where it explains or lists them: in
+    "uniform: every party counts the same", and in "sgd | adam".
+    """
+    kinds = {kind for forms in FORMS.values() for kind in forms.forms} - {"none"}
+    ordered = sorted({*values, *kinds, "auto"}, key=len, reverse=True)
+    names = "|".join(re.escape(name) for name in ordered)
+    explained = rf"(?<![\w`.'-])({names})(?=(?:, (?:{names}))*: | \|)"
+    return re.sub(rf"{explained}|(?<=\| )({names})(?![\w-])", r"`\1\2`", text)
 
 
 def _list_properties(model: type[BaseModel]) -> dict[str, Mapping[str, Any]]:
@@ -422,9 +449,12 @@ def _build_anchored(name: str, section: str = "") -> str:
 
 def _build_table(heads: list[str], rows: list[list[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join(
-        f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines
-    )
+    return "\n".join(f"| {' | '.join(_escape_bars(cell) for cell in row)} |" for row in lines)
+
+
+def _escape_bars(cell: str) -> str:
+    """Return `cell` with its bars escaped, except in code, which shows a backslash as it is."""
+    return re.sub(r"(`[^`]*`)|\|", lambda found: found[1] or r"\|", cell)
 
 
 _PAGE_NAME = re.compile(r"\bdocs/([a-z-]+\.md)(#[a-z-]+)?")
@@ -457,8 +487,10 @@ def _to_sentence(text: str) -> str:
 
 
 def _format_help(text: str) -> str:
-    """Return a command's help as paragraphs."""
-    return "\n\n".join(_to_markdown(part) for part in text.replace("\b", "").split("\n\n"))
+    """Return a command's help as paragraphs, and as a list what it lists as "name: meaning"."""
+    parts = [_to_markdown(part) for part in text.replace("\b", "").split("\n\n")]
+    shown = [f"- {part}" if re.match(r"[a-z.]+: ", part) else f"\n{part}\n" for part in parts]
+    return "\n".join(shown).strip()
 
 
 def _join(parts: Iterable[str]) -> str:

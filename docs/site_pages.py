@@ -35,7 +35,16 @@ PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy"
 _ROOT = Path(__file__).parents[1]
 _LINK = re.compile(r"(!?\[[^\]]*\])\(([^)\s#]+)(#[^)\s]*)?\)")
 _FENCE = re.compile(r"^(```.*?^```)", re.MULTILINE | re.DOTALL)
-_CODE = re.compile(r"(^```.*?^```|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+_VERBATIM = re.compile(
+    r"(^```.*?^```|^:::.*?$|`[^`\n]*`|\]\([^)\n]*\)|\{:? ?[#.][^}\n]*\})", re.MULTILINE | re.DOTALL
+)
+"""Code, names of modules, targets of links and attributes: what is not text."""
+_INDEX = re.compile(
+    r"((?<!\w)[^\W_]*[^\W\d_][\u0302\u0303]?|‖)_(?:\{([^}]*)\}|(ij|ji|[^\W_]))(?![A-Za-z0-9_])"
+)
+_POWER = re.compile(
+    r"\^(?:\{([^}]*)\}|\(((?:[^()]|\([^()]*\))*)\)|([−-]?(?:\d+\.\d+|[^\W_]+(?:-[a-z]+)*|\([^()]*\))))"
+)
 _BINDINGS = (
     (re.compile(r"(?<=\d) (?=%|(?:[nµm]?s|[KMG]i?B)\b)"), "\u00a0"),
     (re.compile(r"(?<=\bCPU) (?=s\b)"), "\u00a0"),
@@ -89,14 +98,16 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Rewrite links that leave a page in `docs/`, so that they lead to pages of the site, and keep
-    numbers together with their signs.
+    """Rewrite links that leave a page in `docs/`, so that they lead to pages of the site. Set
+    indices and powers, and keep numbers together with their signs.
     """
     del files
     if page.file.generated_by is None:
         markdown = _relinked(markdown, f"docs/{page.file.src_uri}")
-    parts = _CODE.split(markdown)
-    return "".join(part if at % 2 else _bind_words(part) for at, part in enumerate(parts))
+    parts = _VERBATIM.split(markdown)
+    return "".join(
+        part if at % 2 else _set_formulas(_bind_words(part)) for at, part in enumerate(parts)
+    )
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -128,6 +139,14 @@ def _break_name(match: re.Match[str]) -> str:
         if len(part) >= _LONG_PART:
             parts[at] = re.sub(r"(?<=\w_)(?=\w)", "<wbr>", part)
     return "<wbr>".join(parts)
+
+
+def _set_formulas(text: str) -> str:
+    """Return `text` with "x_j" and "2^(b − 1)" as an index and a power."""
+    text = _INDEX.sub(lambda found: f"{found[1]}<sub>{found[2] or found[3]}</sub>", text)
+    return _POWER.sub(
+        lambda found: f"<sup>{re.sub('^-', '−', found[1] or found[2] or found[3])}</sup>", text
+    )
 
 
 def _bind_words(text: str) -> str:

@@ -27,7 +27,23 @@ FAR = np.array([[-0.6, -0.6], [0.65, -0.55], [0.0, 0.7]])
 NEAR = np.array([[-0.75, 0.35], [-0.75, 0.77]])
 CENTRES = np.concatenate([FAR, NEAR])
 EPSILON, ROUNDS = 0.5, 10
-CROSS = {"shape": "cross", "size": 140, "color": "#0b6b66", "strokeWidth": 2}
+CROSS = {"shape": "cross", "size": 140, "color": "#14948c", "strokeWidth": 2}
+TITLES = {"as printed": 'lloyd(noise="as-printed")', "grid": "kmeans"}
+GREY = "#7d868d"
+LOOK = {
+    "background": None,
+    "title": {"color": GREY},
+    "view": {"stroke": GREY, "strokeOpacity": 0.4},
+    "axis": {
+        "gridColor": GREY,
+        "gridOpacity": 0.2,
+        "labelColor": GREY,
+        "tickColor": GREY,
+        "titleColor": GREY,
+        "values": [-1, -0.5, 0, 0.5, 1],
+    },
+}
+"""Colours that are legible on white and on black."""
 SCHEMA = Schema.from_toml(
     """
 [columns]
@@ -104,16 +120,16 @@ def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path)
         panels.append(
             {
                 "layer": [
-                    build_layer(cloud, "circle", axes, size=6, opacity=0.25, color="#8a949c"),
-                    build_layer(centres, "circle", axes, size=60, opacity=0.7, color="#b2541f"),
+                    build_layer(cloud, "circle", axes, size=6, opacity=0.3, color="#8a949c"),
+                    build_layer(centres, "circle", axes, size=60, opacity=0.7, color="#cc6a30"),
                     build_layer(truth, "point", axes, **CROSS),
                 ],
                 "width": 340,
                 "height": 340,
-                "title": f"{method}: centres of {len(runs)} runs, ε = {EPSILON} (add or remove)",
+                "title": f"{TITLES[method]}: centres of {len(runs)} runs, ε = {EPSILON}",
             }
         )
-    out.write_bytes(vl_convert.vegalite_to_png({"hconcat": panels}, scale=1.2))
+    out.write_bytes(vl_convert.vegalite_to_png({"hconcat": panels, "config": LOOK}, scale=2))
 
 
 def main(out: Path | None = None, *, runs: int = 20) -> dict[str, tuple[int, int, float]]:

@@ -54,7 +54,18 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
     assert "list of lists of texts" in pages["reference-job.md"]
     assert "list of numbers · required" in pages["reference-schema.md"]  # of a pair
     assert "### parley ledger raise" in pages["reference-cli.md"]
-    assert "| `--seed` |" in pages["reference-cli.md"]
+    command_line = pages["reference-cli.md"]
+    assert "| `--set KEY=VALUE` |" in command_line  # an option has its value
+    assert "not be secret; the same seed gives the same rows. Default: `0`." in command_line
+    assert "| `SHELL:{bash|zsh|fish}` |" in command_line  # code shows a backslash as it is
+    assert "\n\n- bash: `eval" in command_line  # what the help lists is a list
+    assert "`uniform`: every party counts the same. `size`: by" in pages["reference-job.md"]
+    assert (
+        "`reserved-delta` { #reserved-delta .entry }\n\nnumber ≥ 0 and < 1\n{"
+        in (
+            pages["reference-session.md"]  # its meaning names the default
+        )
+    )
     assert "| `RUN` | A run's folder. |" in pages["reference-cli.md"]  # arguments have their help
     for name in ("cli", "metrics"):
         assert "|  |" not in pages[f"reference-{name}.md"]
@@ -376,3 +387,25 @@ def test_a_page_keeps_numbers_with_their_signs_and_breaks_long_names_in_code(
     assert html == '<code class="long">parley run {}--print-job{} {}-v{}</code>'.format(
         *('<span class="whole">', "</span>") * 2
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("‖∇J_j(θ̂_j)‖ ≤ 2G/(n_jλ)", "‖∇J<sub>j</sub>(θ̂<sub>j</sub>)‖ ≤ 2G/(n<sub>j</sub>λ)"),
+        ("Π_{j=1}^{k−1} PRG(k_ij)", "Π<sub>j=1</sub><sup>k−1</sup> PRG(k<sub>ij</sub>)"),
+        ("2^(b−1), 2^-16, 2^−(4 + 16)", "2<sup>b−1</sup>, 2<sup>−16</sup>, 2<sup>−(4 + 16)</sup>"),
+        ("e^ε·Q + e^0.1, 2^x-bits", "e<sup>ε</sup>·Q + e<sup>0.1</sup>, 2<sup>x-bits</sup>"),
+        ("e^((α−1)·D_α(P‖Q))", "e<sup>(α−1)·D<sub>α</sub>(P‖Q)</sup>"),
+        ("make_a_b, `x_j`, [x](a_b.md#c_d)", "make_a_b, `x_j`, [x](a_b.md#c_d)"),
+        ("secure_agg\n::: parley.module_a", "secure_agg\n::: parley.module_a"),
+    ],
+)
+def test_a_page_sets_indices_and_powers(
+    text: str, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mkdocs")
+    monkeypatch.syspath_prepend(_ROOT / "docs")
+    pages = importlib.import_module("site_pages")
+    generated = SimpleNamespace(file=SimpleNamespace(generated_by="site_pages"))
+    assert pages.on_page_markdown(text, page=generated, config=None, files=None) == shown

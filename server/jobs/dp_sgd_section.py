@@ -57,7 +57,7 @@ class DpSgdSection(JobSection):
     """
 
     learning_rate: Positive | Auto = "auto"
-    """Of that optimiser."""
+    """Learning rate of dp-sgd.optimiser."""
 
     momentum: Annotated[float, Field(ge=0, lt=1)] | Auto = "auto"
     """Momentum for sgd; adam ignores it."""

@@ -41,7 +41,7 @@ class SecureAggregationSection(JobSection):
     """
 
     ring_bits: Literal[16, 32, 64] | Auto = "auto"
-    """16 | 32 | 64 | auto."""
+    """Bits of each summed integer. auto: 32, or 64 if the grid of 32 is too coarse."""
 
     scale_bits: Annotated[int, Field(ge=0, le=52)] | Auto = "auto"
     """Grid of 2^scale-bits steps per unit; auto: the finest that fits. Real parties decline a

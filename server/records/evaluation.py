@@ -70,16 +70,19 @@ class ClassifierMetrics(Metrics):
     """Metrics of a classifier; with K > 2 labels, means over the labels, one against the rest.
 
     Attributes:
-        thresholds: for two labels with probabilities, in rising order; else empty.
-        roc: for two labels, from no record predicted positive to all records.
+        thresholds: metrics per probability threshold, rising; empty unless there are two labels.
+        roc: points of the ROC curve, from no record predicted positive to all; for two labels.
         labels: names of the labels; of two, the positive one is second.
         records: number of measured records; with noisy counts, an estimate.
         auc: area under the ROC curve; 0.5 is chance.
         average_precision: mean precision over all thresholds, weighted by the gain in recall.
-        recall, precision: of the decisions; None if the denominator is 0.
-        log_loss, brier, calibration: of probabilities; None and empty if there are only scores.
+        recall: share of the records with the label that are predicted to have it; None if none has.
+        precision: share of the predictions of the label that are right; None if there is none.
+        log_loss: mean of −ln of the true label's probability; None if there are only scores.
+        brier: mean squared error of the probabilities; None if there are only scores.
+        calibration: predicted and observed frequencies; empty if there are only scores.
         confusion: records by true label (row) and predicted label (column).
-        by_label: from noisy counts of K > 2 labels, instead of means.
+        by_label: recall and precision per label, from noisy counts of K > 2 labels.
     """
 
     labels: tuple[str, ...]

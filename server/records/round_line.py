@@ -62,13 +62,14 @@ class RoundLine(JsonRecord):
         round: number of the round, from 1.
         guarantees: ε after this round, one entry for each privacy unit of the job.
         parties: numbers of parties: asked, answered, declined, dropped and summed.
-        bytes_up, bytes_down: bytes from all parties to the server, and from it to all parties.
+        bytes_up: bytes from all parties to the server.
+        bytes_down: bytes from the server to all parties.
         seconds: time of the round.
         stage_seconds: time of each of the `stages`, if parties are real.
         clipped_fraction: share of gradients that were clipped, if the job releases it.
         absent: names of the parties that are not in the sum, if they are real.
         reasons: reason class → number of parties that declined for it.
-        stages: number of exchanges in sequence.
+        stages: number of exchanges of messages, one after another.
         simulation_only: loss and accuracy, if the round was evaluated; None: not finite.
     """
 
