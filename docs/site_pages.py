@@ -130,8 +130,8 @@ def _break_code(match: re.Match[str]) -> str:
 def _break_name(match: re.Match[str]) -> str:
     """Return a path, a test's name or a module's with `<wbr>` where it may break."""
     name = match[0]
-    if re.fullmatch(r"\w+(\.\w+)*\.\w{7,}", name):  # a shorter end is a file's suffix
-        return re.sub(r"\.", ".<wbr>", name) if len(name) >= _LONG_MODULE else name
+    if re.fullmatch(r"\w+(\.\w+)*\.\w{7,}(\(.*)?", name):  # a shorter end is a file's suffix
+        return re.sub(r"\.(?=\w)", ".<wbr>", name) if len(name) >= _LONG_MODULE else name
     if len(name) < _LONG_NAME:
         return name
     parts = re.split(r"(?<=/)(?=\w)|(?<=::)", name)
