@@ -70,13 +70,13 @@ def check_remaining_budget(
     spent the budget.
 
     Raises:
-        Declined: budget-exhausted, or data-unreadable.
+        Declined: budget-exhausted.
     """
     entries = build_entries(plan, account, party)
     unpaid = count_unpaid_releases(ledger, plan, account=account, rounds=rounds)
     claims = {entry.key: ((entry.event, unpaid),) for entry in entries}
-    conflict = decline_errors(Reason.DATA_UNREADABLE, LedgerConflict)
-    with conflict, decline_errors(Reason.BUDGET_EXHAUSTED, BudgetExceeded):
+    # A conflict: the account is planned for another run, so nothing is left for this one.
+    with decline_errors(Reason.BUDGET_EXHAUSTED, (BudgetExceeded, LedgerConflict)):
         ledger.check_hold(plan.run_id, claims, plan.blocks)
     accounts = [each for each in ledger.list_accounts() if each.key in claims]
     spent = [each.charged.get_compositions(()) for each in accounts]

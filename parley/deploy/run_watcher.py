@@ -38,7 +38,8 @@ from parley.server.rounds.run_observer import Observer
 
 REASON_MEANINGS = {
     "unknown-dataset": "its party.toml has no data set with that name",
-    "data-unreadable": "its data file or schema cannot be read",
+    "data-unreadable": "its data file or schema cannot be read, or its policy has another budget "
+    "than its ledger",
     "schema": "its schema differs from the other parties'",
     "sizes-not-disclosed": (
         "its number of records is private, by its budget (unit party or both, or "

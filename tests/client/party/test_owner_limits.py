@@ -91,6 +91,16 @@ def test_what_the_owner_does_not_disclose_or_serve(tmp_path, wired):
     assert refused(world, wired, session="0b" * 16) == "error"
 
 
+def test_an_account_that_is_planned_for_another_run_has_nothing_left(tmp_path, wired):
+    """Its records are readable: `data-unreadable` would send the operator to look at them."""
+    world = wired.World(tmp_path, certificate="plan")
+    world.join()
+    wired.ok(world.vectors(1)[0])
+    other = {"plan": replace(world.plan, run_id="r-2"), "run": "r-2", "session": "0b" * 16}
+    assert refused(world, wired, **other) == "budget-exhausted"
+    assert "certificate plan" in (world.folders[0] / "party.log").read_text()
+
+
 def test_a_request_that_finds_another_one_at_work_is_told_so(world, wired):
     with (world.folders[0] / "party.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
