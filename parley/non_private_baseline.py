@@ -91,7 +91,7 @@ def train_non_private(job: Job, *, method: str, out: Path) -> NonPrivateModel:
         "excess loss": experiment.compute_loss(theta)
         - experiment.compute_loss(experiment.compute_optimum()),
         experiment.model.metric_name: experiment.compute_accuracy(theta),
-        "commonest label": experiment.majority_accuracy,
+        "most common label": experiment.majority_accuracy,
     }
     return NonPrivateModel(method=method, path=out, metrics=measured)
 

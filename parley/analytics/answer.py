@@ -330,7 +330,7 @@ def format_to_width(value: float, width: float) -> str:
     if not np.isfinite(value):
         return "–" if np.isnan(value) else "∞"
     digits = 0 if width >= 10 else min(9, 1 - int(np.floor(np.log10(max(width, 1e-9) / 10))))
-    return f"{value + 0.0:,.{digits}f}"
+    return f"{round(value, digits) + 0.0:,.{digits}f}"  # never "-0"
 
 
 def _to_plain_lists(table: Table) -> dict[str, list[Any]]:

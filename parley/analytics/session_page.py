@@ -44,7 +44,7 @@ from parley.safe_io.os_errors import report_os_errors
 from parley.safe_io.plurals import format_noun
 from parley.server.records.run_folder import RunFolderError
 from parley.server.statements import guarantee_text
-from parley.server.statements.attack_rate_text import format_group
+from parley.server.statements.attack_rate_text import format_group, format_percent
 from parley.server.statements.number_format import format_number
 from parley.version import __version__
 
@@ -120,12 +120,20 @@ def build_derived_figures(answer: Answer, *, shown: str = "") -> list[Figure]:
         if name == shown:
             continue
         rows, head = format_rows(table, _MAX_CELLS), list_columns(table)
-        title = f"{name[:1].upper()}{name[1:]}: {answer.title}"
-        both = "of noise and sampling together" if {"from", "p"} & {*head} else "noisy values"
-        caption = answer.intervals.plural if ENDS[1] in head else both
+        named = name if "~" in name else f"{name[:1].upper()}{name[1:]}"  # a formula has columns
+        title = f"{named}: {answer.title}"
+        caption = answer.intervals.plural if ENDS[1] in head else _describe_columns(head)
         data = Table(caption=f"{caption[:1].upper()}{caption[1:]}", head=head, rows=rows)
         figures.append(Figure(title=title, finding="From the same release.", data=data))
     return figures
+
+
+def _describe_columns(head: Sequence[str]) -> str:
+    """Return what the intervals and p of a derived table cover, if it has any."""
+    found = [text for name, text in (("from", "intervals"), ("p", "p")) if name in head]
+    if not found:
+        return "noisy values"
+    return f"{' and '.join(found)} {'covers' if found == ['p'] else 'cover'} noise and sampling"
 
 
 def _format_finding(answer: Answer, unknown: int) -> str:
@@ -148,7 +156,7 @@ def build_budget_figure(answers: Sequence[Answer], budget: DatasetBudget) -> Fig
     if not own:
         return None
     finding = (
-        f"After release {max(own)} ε = {format_rounded_up(own[max(own)].spent)} of "
+        f"After release {max(own)}, ε = {format_rounded_up(own[max(own)].spent)} of "
         f"{format_exact(budget.epsilon)} is spent ({budget.unit}, {budget.neighbouring})."
     )
     points = [(0.0, 0.0), *((float(index), charge.spent) for index, charge in own.items())]
@@ -309,7 +317,7 @@ def _build_release_table(answers: Sequence[Answer]) -> Table:
         own = [each for each in answers if each.ledger.index == index]
         first, charge, titles = own[0], own[0].ledger, "; ".join(each.title for each in own)
         left = f"{format_rounded_down(charge.left)} of {format_exact(charge.budget.epsilon)}"
-        found = f"{replace(first, earlier=()).tradeoff():.1%}"
+        found = format_percent(replace(first, earlier=()).tradeoff())
         there, price = f"{first.survivors} of {first.parties}", format_exact(charge.epsilon)
         rows.append([str(index), titles, first.law, there, price, found, left])
     return Table(
@@ -356,8 +364,8 @@ def _build_attacker_table(totals: BudgetAccount) -> Table:
         epsilon = compute_group_epsilon(spent, budget.delta, members)
         rates = [compute_attack_power(spent, members=members, alpha=alpha) for alpha in _ALARMS]
         who = format_group(members, budget.unit)
-        rows.append([who, format_rounded_up(epsilon, 4), *(f"{rate:.1%}" for rate in rates)])
-    alarms = [f"found at {alpha:.0%} false alarms" for alpha in _ALARMS]
+        rows.append([who, format_rounded_up(epsilon, 4), *map(format_percent, rates)])
+    alarms = [f"found at {100 * alpha:g} % false alarms" for alpha in _ALARMS]
     return Table(
         caption="Upper bounds on what all answers together reveal; ε at δ = "
         f"{format_exact(budget.delta)}, {budget.neighbouring}",

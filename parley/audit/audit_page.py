@@ -48,8 +48,7 @@ def build_audit_document(reports: Sequence[AuditReport]) -> Document:
         lede=(
             "Simulation only. A lower bound is no estimate: one above the claim is a fault, one "
             "far below it shows a weak attack and never a safe claim. A bound holds with the "
-            "stated confidence, not certainly. The tick is the most that so many trials can "
-            "certify."
+            "stated confidence, not certainly."
         ),
         sections=[_build_audit_section(each) for each in reports],
     )
@@ -75,26 +74,29 @@ def _build_audit_section(report: AuditReport) -> Section:
 
 
 def _build_result_table(report: AuditReport) -> Table:
+    head = [
+        *("attack", "method", "assumes", "trials"),
+        *(f"ε at least ({100 * report.confidence:g} %)", "of claim", "noise, of the claimed"),
+        "found",
+    ]
+    rows = [
+        [
+            f"{each.attack} ({each.way})" if each.way else each.attack,
+            each.method,
+            each.assumption,
+            f"{each.trials_in + each.trials_threshold:,}",
+            format_bound(each),
+            "" if each.fraction_of_claim is None else f"{each.fraction_of_claim:.3f}",
+            "{:.4f}–{:.4f}".format(*each.noise_scale) if each.noise_scale else "",
+            " ".join(filter(None, (format_verdict(each), each.note))),
+        ]
+        for each in report.results
+    ]
+    used = [at for at in range(len(head)) if any(row[at] for row in rows)]
     return Table(
         caption="Attacks, and the largest ε that each proves",
-        head=[
-            *("attack", "method", "assumes", "trials"),
-            *(f"ε at least ({100 * report.confidence:g} %)", "of claim", "noise, of the claimed"),
-            "",
-        ],
-        rows=[
-            [
-                f"{each.attack} ({each.way})" if each.way else each.attack,
-                each.method,
-                each.assumption,
-                f"{each.trials_in + each.trials_threshold:,}",
-                format_bound(each),
-                "" if each.fraction_of_claim is None else f"{each.fraction_of_claim:.3f}",
-                "{:.4f}–{:.4f}".format(*each.noise_scale) if each.noise_scale else "",
-                " ".join(filter(None, (format_verdict(each), each.note))),
-            ]
-            for each in report.results
-        ],
+        head=[head[at] for at in used],
+        rows=[[row[at] for at in used] for row in rows],
         prose=True,
     )
 
@@ -131,9 +133,10 @@ def _build_bounds_figure(report: AuditReport) -> Figure:
     }
     keys = [LegendEntry(name=f"assumes {name}", colour=hue) for name, hue in _SHADES.items()]
     keys.append(LegendEntry(name="claim", colour=Palette.LIMIT, width=2, dash=(6, 4)))
+    ticks = " A tick is the most that so many trials can certify." if bounded else ""
     return draw_figure(
         "Bounds, and the claim",
-        "A bar beyond the dashed line refutes the claim.",
+        f"A bar beyond the dashed line refutes the claim.{ticks}",
         {**chart, "height": max(90, 40 + 26 * len(rows))},
         keys=keys,
         simulated=True,

@@ -57,8 +57,8 @@ def build_certificate_document(certificate: Path) -> Document:
     )
     return Document(
         overline=(
-            f"Run {facts.run_id} · issued {facts.issued} · Parley {facts.parley_version} · status: "
-            f"{facts.status}"
+            f"Run {facts.run_id} · issued {_format_minute(facts.issued)} UTC · "
+            f"Parley {facts.parley_version} · status: {facts.status}"
         ),
         headline="Privacy certificate"
         + (" of a simulation" if is_in_process(facts.engine) else ""),
@@ -107,11 +107,12 @@ def format_period(work: ComputedWork) -> str:
     >>> format_period(ComputedWork(model="", last_release="2026-11-28T09:00:00+00:00", **times))
     '2026-11-27 08:05 to 2026-11-28 09:00 UTC'
     """
-    first, last = (
-        datetime.fromisoformat(each).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
-        for each in (work.first_release, work.last_release)
-    )
+    first, last = map(_format_minute, (work.first_release, work.last_release))
     return f"{first} UTC" if first == last else f"{first} to {last} UTC"
+
+
+def _format_minute(time: str) -> str:
+    return datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _format_columns(work: ComputedWork) -> str:

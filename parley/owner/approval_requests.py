@@ -183,7 +183,7 @@ class OwnedParty:
     def _format_columns(self, dataset: DatasetConfig, agreed: Agreement) -> str:
         """Return the columns from which a model is learned."""
         through = agreed.features.get("name", "")
-        mapped = f", through the public map {through}" if through else ""
+        mapped = f", through the public feature map {through}" if through else ""
         if dataset.app_data:
             return f"whatever your own app reads (app-data = {dataset.app_data!r})"
         if dataset.prepared:

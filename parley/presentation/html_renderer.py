@@ -32,7 +32,7 @@ def _format_power(match: re.Match[str]) -> str:
 
 
 def format_text(value: object) -> Markup:
-    """Return escaped text, with "ε = 2" on one line and 1e-05 as a power.
+    """Return escaped text, with "ε = 2" and "5 %" on one line and 1e-05 as a power.
 
     >>> format_text("<b> δ = 1e-05")
     Markup('&lt;b&gt; δ\xa0=\xa010⁻⁵')
@@ -40,6 +40,7 @@ def format_text(value: object) -> Markup:
     # Escape first, so that the only markup is what these patterns add.
     safe = str(escape(str(value)))
     safe = re.sub(_SMALL, _format_power, safe)
+    safe = re.sub(r"(?<=\d) (?=%|(?:[nµm]?s|[kMGT]i?B)\b)", "\u00a0", safe)
     return Markup(re.sub(r"([εδσρbqC]′?) (=|≈) ", "\\1\u00a0\\2\u00a0", safe))  # noqa: S704
 
 
@@ -66,8 +67,11 @@ def _format_fact_name(name: str) -> str:
 
 
 def _format_cell(text: str) -> Markup:
-    """Return a cell's first line, and the others in small letters. Indentation is kept."""
+    """Return a cell's first line, and the others in small letters. Indentation is kept. A negative
+    number has a minus.
+    """
     first, *others = text.split("\n")
+    first = re.sub(r"^-(?=\d[\d.,]*$)", "−", first)
     shown = Markup('<span class="in">{}</span>') if first.startswith("  ") else Markup("{}")
     small = Markup('<span class="ends">{}</span>')
     return Markup("").join(

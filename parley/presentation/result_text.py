@@ -122,7 +122,8 @@ def format_parties(run: RunSummary) -> str:
     """Format the number of parties and rounds, and the time."""
     least = ""
     if run.min_records is not None:
-        least = f" of at least {run.min_records} {format_noun(run.min_records, 'record')}"
+        records = f"{run.min_records} {format_noun(run.min_records, 'record')}"
+        least = f", each with at least {records}"
     took = "" if run.seconds is None else f", {run.seconds:.1f} s"
     return f"{run.parties}{least}, {run.rounds_done} {format_noun(run.rounds_done, 'round')}{took}"
 

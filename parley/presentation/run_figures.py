@@ -76,7 +76,7 @@ def _build_accuracy_figure(run: RunSummary, rounds: Sequence[RoundLine]) -> Figu
     levels = _build_baseline_level(baseline)
     if majority is not None and run.metric != "r2":
         finding += f", always predicting the most common class {format_number(majority, 4)}"
-        quiet = Level(name="commonest class", value=majority, colour=Palette.QUIET, dash=(2, 3))
+        quiet = Level(name="most common class", value=majority, colour=Palette.QUIET, dash=(2, 3))
         levels.append(quiet)
     points = _list_points(rounds, lambda line: line.simulation_only.get("accuracy"))
     line = Curve(name=noun, points=points)

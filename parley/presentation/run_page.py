@@ -229,7 +229,7 @@ def _build_cards(run: RunContent) -> list[Card]:
     summary = run.summary
     name = result_text.get_metric_name(summary)
     majority = summary.majority_accuracy
-    accuracies = {"non-private": summary.baseline_accuracy, "commonest class": majority}
+    accuracies = {"non-private": summary.baseline_accuracy, "most common class": majority}
     losses = {"non-private": summary.baseline_loss, "excess": summary.excess_loss}
     if summary.accuracy is not None:
         title = f"{name[:1].upper()}{name[1:]}"

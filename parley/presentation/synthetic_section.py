@@ -204,7 +204,7 @@ def _tabulate_released_tables(run: RunContent, model: ModelFile) -> list[Table]:
     return [
         Table(
             caption="Columns: the released shares and the generator's",
-            head=["column", "commonest value", "released", "generator", "total variation"],
+            head=["column", "most common value", "released", "generator", "total variation"],
             rows=rows,
         ),
         Table(

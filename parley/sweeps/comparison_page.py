@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.presentation.document import Document, Table, build_section
+from parley.safe_io.toml_writing import format_toml_value
 from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.run_folder import RunFolderError
 from parley.server.records.run_opening import load_run_job
@@ -77,7 +78,9 @@ def format_difference_count(settings: Rows) -> str:
 
 
 def _format_value(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    if isinstance(value, str):
+        return value
+    return f"{value:.6g}" if isinstance(value, float) else format_toml_value(value)
 
 
 def _format_outcome(summary: RunSummary) -> dict[str, str]:

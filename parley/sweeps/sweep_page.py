@@ -70,7 +70,8 @@ def build_sweep_document(
 
 def _build_figure(figure: SweepFigure) -> Figure:
     lacks = f" {figure.failed} failed runs are not in it." if figure.failed else ""
-    finding = f"Means over repetitions with 95 % intervals; dashed: not private.{lacks}"
+    dashed = "; dashed: not private" if figure.non_private else ""
+    finding = f"Means over repetitions with 95 % intervals{dashed}.{lacks}"
     return Figure(title=figure.title, finding=finding, plot=figure.svg, data=None, simulated=True)
 
 

@@ -60,11 +60,14 @@ _CM_PER_POINT = 2.54 / 72
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFigure:
-    """One figure: its title, its `<svg>`, and the number of failed runs that it lacks."""
+    """One figure: its title, its `<svg>`, whether it shows non-private values, and the number of
+    failed runs that it lacks.
+    """
 
     name: str
     title: str
     svg: str
+    non_private: bool = False
     failed: int = 0
 
 
@@ -99,7 +102,9 @@ def draw_figures(
         svg = str(vl_convert.vegalite_to_svg(screen, allowed_base_urls=[]))
         failed = sum(cell["failed"] for cell in cells)
         title = f"{metric.title} by {axis}"
-        figures.append(SweepFigure(name=name, title=title, svg=svg, failed=failed))
+        figures.append(
+            SweepFigure(name=name, title=title, svg=svg, non_private=bool(lines), failed=failed)
+        )
     return figures
 
 

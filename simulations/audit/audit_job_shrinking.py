@@ -19,6 +19,7 @@ from parley.client.algorithms.party_sampling import EVERYONE
 from parley.client.own_code.own_code_names import is_own_code
 from parley.privacy.accounting.threat_model import Unit
 from parley.safe_io.error_translation import translate_errors
+from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError, replace_auto
 from parley.simulations.audit.canary_pool import (
@@ -242,7 +243,7 @@ def shrink_job(
     for section, keys in changes.items():
         for key, value in keys.items():
             if plain[section].get(key) != value:
-                words.append(f"{section}.{key} = {value!r}")
+                words.append(f"{section}.{key} = {format_toml_value(value)}")
             plain[section][key] = value
     with translate_errors(ValueError, JobError):
         return tuple(words), Job.model_validate(plain)

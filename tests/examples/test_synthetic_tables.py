@@ -101,7 +101,7 @@ def test_what_looks_at_records_is_a_simulations_alone_and_says_so(made):
     assert said["rows"] == table.rows
     page = (made.folder / "report.html").read_text()
     assert "The synthetic records" in page
-    assert "commonest value" in page
+    assert "most common value" in page
     assert "always predicting the most common label" in page
 
 

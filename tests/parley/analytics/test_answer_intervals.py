@@ -9,6 +9,7 @@ from query_parties import SCHEMA, rows_of
 from typer.testing import CliRunner
 
 import parley
+from parley.analytics.answer import format_to_width
 from parley.cli import app
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryError
@@ -41,6 +42,12 @@ def test_an_answer_is_given_other_intervals_at_no_cost(tmp_path):
             s.kmeans(["age"], 2, grid=4, epsilon=0.1).with_intervals(simultaneous=True)
         with pytest.raises(QueryError, match="was chosen"):
             s.median("age", epsilon=0.1, law="exponential").with_intervals(sampling=True)
+
+
+def test_a_value_that_rounds_to_0_has_no_sign():
+    assert format_to_width(-0.3, 60.0) == "0"
+    assert format_to_width(-0.6, 60.0) == "-1"
+    assert format_to_width(-0.004, 1.0) == "0.00"
 
 
 def test_counts_by_two_columns_come_with_a_test_of_independence(tmp_path):

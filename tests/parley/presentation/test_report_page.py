@@ -71,6 +71,21 @@ def test_every_colour_of_a_plot_is_known_to_the_dark_scheme(page):
         assert f'[{name}="{value}"]' in page.styles
 
 
+def test_every_colour_of_the_palette_has_a_form_for_the_dark_as_fill_and_as_line(page):
+    for value in Palette:
+        assert f'svg [fill="{value}"]' in page.styles, value
+        assert f'svg [stroke="{value}"]' in page.styles, value
+
+
+def test_a_negative_number_in_a_cell_has_a_minus_and_a_unit_stays_with_its_number():
+    from parley.presentation.html_renderer import build_environment
+
+    page = build_environment().from_string("{{ text|cell }}")
+    assert page.render(text="-1,400.5") == "−1,400.5"
+    assert page.render(text="-m x") == "-m x"
+    assert page.render(text="8.5 % in 1.1 s, 5 sites") == "8.5\u00a0% in 1.1\u00a0s, 5 sites"
+
+
 def test_a_name_that_a_template_does_not_know_is_an_error():
     from jinja2 import UndefinedError
 
