@@ -25,7 +25,7 @@ from parley.command_table import LazyCommand
 from parley.deploy.run_watcher import REASON_MEANINGS
 from parley.deploy.stream.metrics_server import Monitor
 from parley.exit_status import EXIT_CODES
-from parley.safe_io.field_descriptions import describe_fields
+from parley.safe_io.attribute_docstrings import describe_fields
 from parley.safe_io.toml_writing import format_toml_value
 from parley.server.jobs.job import FORMS, Job
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics

@@ -32,7 +32,7 @@ def run_request(
     """Run what was requested and write the report. For the arguments see `parley.run`."""
     job = request.job
     if resume is not None:
-        from parley.server.records.run_opening import open_run_folder  # noqa: PLC0415 - spares its code for a new run
+        from parley.server.records.run_folder_opening import open_run_folder  # noqa: PLC0415 - spares its code for a new run
 
         _, job = open_run_folder(Path(resume))
     observer = observer or _find_notebook_display()

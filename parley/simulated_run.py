@@ -30,7 +30,7 @@ def run_on_ray(
 ) -> RunResult:
     """Simulate with parties on workers of Ray."""
     from parley.deploy.ray_engine import open_ray_parties  # noqa: PLC0415 - start-up: an extra
-    from parley.server.records.run_opening import open_run_folder  # noqa: PLC0415 - spares its code in other engines
+    from parley.server.records.run_folder_opening import open_run_folder  # noqa: PLC0415 - spares its code in other engines
 
     known = job if job is not None else open_run_folder(resume or Path())[1]
     if how.get("canaries"):

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from parley.secure_agg.ciphertext_delivery import CiphertextDelivery
 from parley.secure_agg.encoding import Ring
 from parley.secure_agg.interface import LocalProtocolError, RemoteProtocolError, TooFewSurvivors
+from parley.secure_agg.kem_delivery import CiphertextDelivery
 from parley.secure_agg.mask_graph import compute_commitments_digest, compute_roster_digest
 from parley.secure_agg.messages import (
     Advertise,
@@ -148,7 +148,7 @@ class MaskingServer:
 
     def handle_complaint(self, data: Bytes) -> int:
         """Record a complaint about ciphertexts that do not match (any phase after JOINING)."""
-        from parley.secure_agg.ciphertext_disputes import record_complaint  # noqa: PLC0415 - spares its code if all ciphertexts match
+        from parley.secure_agg.kem_disputes import record_complaint  # noqa: PLC0415 - spares its code if all ciphertexts match
 
         message = decode(self.run, data, Complaint)
         record_complaint(self.delivery, message)
@@ -164,13 +164,13 @@ class MaskingServer:
         """
         if self._delivery is None or not self._delivery.undecided:
             return ()
-        from parley.secure_agg.ciphertext_disputes import list_accusers_to_ask  # noqa: PLC0415 - likewise
+        from parley.secure_agg.kem_disputes import list_accusers_to_ask  # noqa: PLC0415 - likewise
 
         return list_accusers_to_ask(self._delivery)
 
     def handle_evidence(self, data: Bytes) -> int:
         """Blame the party that lied about a ciphertext (any phase after JOINING)."""
-        from parley.secure_agg.ciphertext_disputes import judge_evidence  # noqa: PLC0415 - likewise
+        from parley.secure_agg.kem_disputes import judge_evidence  # noqa: PLC0415 - likewise
 
         message = decode(self.run, data, Evidence)
         judge_evidence(self.delivery, message)

@@ -23,7 +23,7 @@ from parley.safe_io.file_writing import write_file
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.os_errors import describe_error
 from parley.server.records.run_folder import PROPOSED_ID_FILE, RunFolder
-from parley.server.records.run_opening import load_run_job, open_run_folder
+from parley.server.records.run_folder_opening import load_run_job, open_run_folder
 from parley.server.rounds.run_coordinator import coordinate
 
 if TYPE_CHECKING:

@@ -33,7 +33,7 @@ from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_errors import NotALedger
 from parley.safe_io.json_writing import format_json
 from parley.server.jobs.job_file import load_job
-from parley.server.records.run_opening import load_run_job
+from parley.server.records.run_folder_opening import load_run_job
 from parley.server.records.run_reader import read_summary
 
 HERE = Path(__file__).parent / "fixtures"

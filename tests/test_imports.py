@@ -111,7 +111,7 @@ def test_a_default_run_imports_what_its_job_names(tmp_path: Path) -> None:
         "parley.privacy.accounting.privacy_filters",
         "parley.privacy.ledger.record_digests",
         "parley.server.jobs.network_algorithms",
-        "parley.server.records.run_opening",
+        "parley.server.records.run_folder_opening",
         "parley.server.synthetic.generation",
         "parley.simulations.audit.guarantee_audit",
     }

@@ -18,9 +18,10 @@ from parley.audit.audit_result_text import format_report
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query
 from parley.client.queries.correlations import CorrelationsQuery
-from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
+from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters.expressions import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.mode_query import Mode
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_batch import Counting
@@ -174,7 +175,7 @@ BATCHES: tuple[tuple[Query, ...], ...] = (
     (Variance(column="stay", by=("sex",)),),
     (Quantiles(column="age", step=0.05),),
     (MarginalsQuery(of=("sex", "ward", "sick")),),
-    (Choose(column="ward", by=("sex",)),),
+    (Mode(column="ward", by=("sex",)),),
     (ChooseBest(of=("ridge", "forest")),),
     (KMeansGrid(of=("age", "stay"), clusters=2, grid=4),),
     (Balance(column="age", border=4.5, share=0.25),),

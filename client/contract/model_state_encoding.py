@@ -28,5 +28,5 @@ def save_state(state: State) -> bytes:
 
 
 def load_state(blob: bytes) -> State:
-    """Load a state that `save_state` wrote here; `party.joined_run` reads those of others."""
+    """Load a state that `save_state` wrote here; `party.joined_session` reads those of others."""
     return dict(load(blob))

@@ -26,7 +26,7 @@ class MemoryTable:
         columns: arrays by name. Whole numbers of 16 digits and more may be Python objects, with
             None for a missing one (`to_series` reads them).
         label: name of the label's column, if the data name it: y of (X, y).
-        label_faults: why a column cannot be the label, by its name (`label_type_check`).
+        label_faults: why a column cannot be the label, by its name (`label_value_types`).
     """
 
     columns: Mapping[str, Array]

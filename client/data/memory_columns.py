@@ -30,7 +30,7 @@ from parley.client.data.column_names import check_unique_names
 from parley.client.data.column_types import LONGEST_NUMBER, ArrayColumn
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import IN_MEMORY, Array, MemoryTable
-from parley.client.data.label_type_check import describe_label_fault, is_missing
+from parley.client.data.label_value_types import describe_label_fault, is_missing
 from parley.client.data.schema import Schema
 
 _DOUBLE_BYTES = 8

@@ -1,4 +1,4 @@
-"""Readers of Parquet and .npz files: Parquet in batches of rows, arrays measured before loading."""
+"""Reader of Parquet files, in batches of rows."""
 
 from __future__ import annotations
 

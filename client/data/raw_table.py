@@ -1,4 +1,4 @@
-"""`RawTable`: a table as it was read; and `DataError`, which names one of its cells."""
+"""`RawTable`: a table as it was read."""
 
 from __future__ import annotations
 

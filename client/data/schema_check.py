@@ -23,7 +23,7 @@ from parley.client.data.csv_detection import find_encoding_remedy, find_separato
 from parley.client.data.csv_reader import read_csv_batches
 from parley.client.data.data_error import DataError
 from parley.client.data.data_sources import SqlQuery
-from parley.client.data.label_readers import LABEL_READERS
+from parley.client.data.label_reader_registry import LABEL_READERS
 from parley.client.data.raw_table import RawTable, format_positions
 from parley.client.data.schema import FileFormat, Schema
 from parley.client.data.table_reading import read_tables

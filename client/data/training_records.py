@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from parley.client.data.cell_parsing import read_feature_cells, read_group_texts, select_labelled
 from parley.client.data.column_types import CategoricalColumn
 from parley.client.data.data_error import DataError
-from parley.client.data.label_readers import LABEL_READERS
+from parley.client.data.label_reader_registry import LABEL_READERS
 from parley.client.data.memory_table_format import build_table
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema import FeatureColumn, Schema, check_label

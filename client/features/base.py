@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from parley.client.contract.canonical_encoding import encode_canonical
 from parley.client.data.schema import Schema
 from parley.client.data.threaded_chunks import map_chunks
-from parley.client.features.additive_terms import ColumnTerm
+from parley.client.features.column_terms import ColumnTerm
 from parley.client.features.feature_error import FeatureError
 from parley.client.models.contribution_clipping import zero_broken_rows
 

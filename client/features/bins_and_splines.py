@@ -20,14 +20,14 @@ from numpy.typing import NDArray
 from parley.client.data.column_types import ArrayColumn, CategoricalColumn, NumericColumn
 from parley.client.data.record_discretization import build_coded_columns, find_array_column
 from parley.client.data.schema import Schema, SchemaError
-from parley.client.features.additive_terms import (
+from parley.client.features.base import BoundFeatureMap, FeatureMap
+from parley.client.features.column_terms import (
     ColumnTerm,
     build_bar_term,
     build_step_term,
     compute_spline_weights,
     list_plain_terms,
 )
-from parley.client.features.base import BoundFeatureMap, FeatureMap
 from parley.client.features.feature_error import FeatureError
 from parley.safe_io.error_translation import translate_errors
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.client.contract.refusals import Declined, Reason
-from parley.client.data.label_readers import LABEL_READERS
+from parley.client.data.label_reader_registry import LABEL_READERS
 from parley.client.party.data_refusals import build_unreadable_error
 from parley.client.party.dataset_config import APP_DATA, DatasetConfig
 from parley.client.party.loaded_dataset import DatasetRequest, LoadedDataset

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from parley.client.contract.refusals import Declined, Reason
 from parley.client.contract.roster import Deployment
-from parley.client.party.joined_run import JoinedSession
+from parley.client.party.joined_session import JoinedSession
 from parley.client.party.party_folder import PartyFolder
 from parley.secure_agg.mask_graph import MAX_SETUPS, compute_roster_digest, derive_nonce
 

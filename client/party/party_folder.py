@@ -39,7 +39,7 @@ from parley.client.contract.message_frames import (
     encode_frame,
 )
 from parley.client.contract.refusals import Declined, Reason
-from parley.client.party.monotonic_file_times import LastUses, Uptime, read_uptime
+from parley.client.party.last_write_times import LastUses, Uptime, read_uptime
 from parley.client.party.unmasking_log import UnmaskingLog, sync_folder
 from parley.privacy.ledger.hash_chain import ChainHead
 from parley.safe_io.file_writing import append_to_file

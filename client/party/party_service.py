@@ -5,7 +5,7 @@ through `parley.client.party.party_responses`: it is public, or a contribution w
 round request passes these checks, and the first that fails ends it:
 
 1. the session is known, and the plan is the one that was joined
-   (`parley.client.party.joined_run`) and that the owner approved if policy asks
+   (`parley.client.party.joined_session`) and that the owner approved if policy asks
    (`parley.client.party.owner_approval`);
 2. policy, task, sensitivity and model are valid (`parley.client.party.accepted_run`);
 3. the protocol would accept the message. This is tried on a copy, so that a bad message costs
@@ -41,9 +41,9 @@ from parley.client.contract.roster import Deployment, load_deployment
 from parley.client.own_code.own_code_errors import list_code_failures
 from parley.client.party import accepted_run, budget_checks, open_session_limit
 from parley.client.party.accepted_run import AcceptedRun, accept_run
-from parley.client.party.joined_run import JoinedSession, hash_request
+from parley.client.party.joined_session import JoinedSession, hash_request
+from parley.client.party.last_write_times import Uptime, read_uptime
 from parley.client.party.ledger_cache import LedgerCache
-from parley.client.party.monotonic_file_times import Uptime, read_uptime
 from parley.client.party.owner_approval import OwnerApprovals
 from parley.client.party.owner_policy import OwnerPolicy, load_policy
 from parley.client.party.party_folder import PartyFolder, PartyFolderError

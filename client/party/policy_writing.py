@@ -12,7 +12,7 @@ from parley.client.data.schema_writing import format_toml_value
 from parley.client.party.dataset_config import DatasetConfig, PolicySection
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.safe_io import toml_writing
-from parley.safe_io.field_descriptions import describe_fields
+from parley.safe_io.attribute_docstrings import describe_fields
 
 
 def format_policy(policy: OwnerPolicy) -> str:

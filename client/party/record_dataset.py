@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from parley.client.contract.refusals import Reason
 from parley.client.data.data_sources import get_source_name
-from parley.client.data.label_readers import LABEL_READERS
+from parley.client.data.label_reader_registry import LABEL_READERS
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.record_reading import read_records
 from parley.client.data.schema import load_public_schema

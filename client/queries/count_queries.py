@@ -1,12 +1,10 @@
-"""Counts of records: `count`, `histogram`, `choose` and `marginals`.
+"""Counts of records: `count`, `histogram` and `marginals`.
 
 `count` is the number of records that are selected, or of every group. A record adds 1 to its
 group's cell. Without `where` and groups the number of records is public under replace-one, so no
 query is needed.
 
 `histogram` is the number of records with each value, by categories or by intervals of a number.
-
-`choose` is the commonest category of one column, in every group, by votes.
 
 `marginals` is tables of several columns at once, each of `ways` of them together.
 """
@@ -27,7 +25,6 @@ from parley.client.queries.base import (
     CellSums,
     ColumnQuery,
     ColumnsQuery,
-    Integers,
     Numbers,
     Query,
     QueryError,
@@ -36,7 +33,6 @@ from parley.client.queries.base import (
     build_cell_counts,
     build_group_cells,
     get_answer_key,
-    get_categories,
     get_range,
 )
 from parley.client.queries.group_cells import Axis, CellGrid
@@ -145,44 +141,6 @@ class Histogram(ColumnQuery):
             return {f"{self.column} from": edges[:-1], f"{self.column} to": edges[1:]}
 
         return Axis(size=size, codes=codes, keys=keys, name=(self.column, size, self.edges))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choose(ColumnQuery):
-    """The category that most records have."""
-
-    kind: ClassVar[str] = "choose"
-
-    def check(self, schema: Schema, neighbouring: Neighbouring) -> None:
-        """Run the checks of `Query.check`."""
-        super().check(schema, neighbouring)
-        if len(get_categories(schema, self.column)) < 2:
-            raise QueryError(f"Expected two candidates or more in {self.column!r}, got one.")
-
-    def list_cell_sums(self, schema: Schema, weight: int) -> tuple[CellSums, ...]:
-        """Return the votes for every candidate, in every group."""
-        cells = build_group_cells(schema, (*self.by, self.column))
-        return (build_cell_counts(cells, weight),)
-
-    def answer(self, noisy: Integers, weight: int, noise: CellNoise, facts: QueryFacts) -> Table:
-        """Return the winner with its noisy votes, and its lead over the second."""
-        candidates = np.array(get_categories(facts.schema, self.column))
-        groups = build_group_cells(facts.schema, self.by)
-        votes = noisy.reshape(groups.count, len(candidates)) / weight
-        order = np.argsort(votes, axis=1)
-        rows = np.arange(groups.count)
-        value, second = votes[rows, order[:, -1]], votes[rows, order[:, -2]]
-        # The winner is the largest of all candidates, so its interval must hold for all of them at
-        # once.
-        half = noise.compute_half_width(cells=len(candidates)) / weight
-        return {
-            **groups.build_key_columns(),
-            get_answer_key(self.column): candidates[order[:, -1]],
-            "lead": value - second,
-            "value": value,
-            "low": value - half,
-            "high": value + half,
-        }
 
 
 MAX_TABLES = 4096

@@ -15,7 +15,7 @@ QUERIES = PluginTable[type[Any]](
         "variance": "parley.client.queries.moments:Variance",
         "quantiles": "parley.client.queries.quantiles:Quantiles",
         "marginals": "parley.client.queries.count_queries:MarginalsQuery",
-        "choose": "parley.client.queries.count_queries:Choose",
+        "choose": "parley.client.queries.mode_query:Mode",
         "choose-best": "parley.client.queries.selection_queries:ChooseBest",
         "response": "parley.client.queries.randomised_response:ResponseQuery",
         "kmeans-grid": "parley.client.queries.kmeans:KMeansGrid",

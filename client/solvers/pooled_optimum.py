@@ -93,7 +93,7 @@ def _solve_in_pieces(
     fits = model.loss.outputs == 1 and model.dimension <= MAX_MATRIX_SIZE
     if features.size < _MIN_PIECEWISE_ENTRIES or not fits:
         return None
-    from parley.client.solvers.pooled_newton import PooledSystem  # noqa: PLC0415 - few jobs have so many records
+    from parley.client.solvers.chunked_newton import PooledSystem  # noqa: PLC0415 - few jobs have so many records
 
     system = PooledSystem(rows=np.empty((1, 0, model.features)), pooled=features, **problem)
     aim = TOLERANCE_MARGIN * tolerance

@@ -16,10 +16,11 @@ from parley.analytics.answer import Answer, format_title
 from parley.client.data.schema import Schema
 from parley.client.queries.base import Query, QueryError
 from parley.client.queries.correlations import CorrelationsQuery
-from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
+from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters.expressions import Expression
 from parley.client.queries.filters.parser import parse_where
 from parley.client.queries.kmeans import KMeansGrid
+from parley.client.queries.mode_query import Mode
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.randomised_response import ResponseQuery
@@ -159,7 +160,7 @@ class QueryMethods(ABC):
 
     def choose(self, column: str, **price: Any) -> Answer:
         """Choose the category with the most records."""
-        return self._ask_kind(Choose, price, column=column)
+        return self._ask_kind(Mode, price, column=column)
 
     def response(self, column: str, **price: Any) -> Answer:
         """Count the records per category by randomised response: each record reports for itself.

@@ -47,7 +47,7 @@ from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.rounding import format_exact, format_rounded_up
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger_errors import BudgetExceeded
-from parley.safe_io.field_descriptions import describe_fields
+from parley.safe_io.attribute_docstrings import describe_fields
 from parley.safe_io.os_errors import describe_cause
 from parley.safe_io.toml_reading import load_toml
 from parley.safe_io.toml_writing import format_toml_value

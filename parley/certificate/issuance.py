@@ -30,7 +30,7 @@ from parley.safe_io.file_reading import MAX_MODEL_BYTES, open_regular_file
 from parley.server.records.guarantee_costs import compute_attacker_rates
 from parley.server.records.guarantee_facts import GuaranteeSummary
 from parley.server.records.run_folder import RunFolder
-from parley.server.records.run_opening import locate_ledger, open_run_folder
+from parley.server.records.run_folder_opening import locate_ledger, open_run_folder
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import LedgerHead, RunSummary
 from parley.server.statements import guarantee_text

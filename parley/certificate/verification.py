@@ -22,7 +22,7 @@ from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.file_reading import read_bytes
 from parley.safe_io.os_errors import report_os_errors
 from parley.server.records.guarantee_costs import compute_attacker_rates
-from parley.server.records.run_opening import locate_ledger, open_run_folder
+from parley.server.records.run_folder_opening import locate_ledger, open_run_folder
 from parley.server.records.run_reader import read_summary
 from parley.server.statements import attack_rate_text
 from parley.server.statements.guarantee_text import (

@@ -23,7 +23,7 @@ from parley.privacy.accounting.threat_model import NOISE_POINTS, Neighbouring
 from parley.safe_io.json_writing import format_json
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job_file import load_job
-from parley.server.records.run_opening import open_run_folder
+from parley.server.records.run_folder_opening import open_run_folder
 from parley.simulations.audit.audit_results import AuditReport, combine_verdicts
 from parley.simulations.audit.audit_target import AuditTarget, build_query_target
 from parley.simulations.audit.guarantee_audit import (

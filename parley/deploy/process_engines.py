@@ -34,7 +34,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.section_base import JobError
 from parley.server.model_file import ModelFileError, open_model
 from parley.server.records.run_folder import RunFolder, resolve_paths
-from parley.server.records.run_opening import open_run_folder
+from parley.server.records.run_folder_opening import open_run_folder
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_result import RunResult
 from parley.server.records.run_summary import RunSummary

@@ -30,7 +30,7 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.jobs.job import Job
 from parley.server.records.round_line import RoundLine
 from parley.server.records.run_folder import PROPOSED_ID_FILE
-from parley.server.records.run_opening import load_run_job
+from parley.server.records.run_folder_opening import load_run_job
 from parley.server.records.run_reader import read_summary
 from parley.server.records.run_summary import RunSummary
 from parley.server.rounds.party_facts import format_served_name

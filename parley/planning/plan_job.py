@@ -45,7 +45,8 @@ from parley.server.records.clipped_fraction import compute_fraction_deviation
 from parley.server.records.data_budgets import load_ledger_outlook
 from parley.server.records.evaluation_summary import CONFIDENCE, bound_count_noise
 from parley.server.records.guarantee_costs import compute_record_bounds, summarize_noise
-from parley.server.records.plan_parts import (
+from parley.server.records.plan_summary import PlanSummary
+from parley.server.records.plan_summary_parts import (
     NoiseAlternative,
     PlannedDpSgd,
     PlannedEvaluation,
@@ -53,7 +54,6 @@ from parley.server.records.plan_parts import (
     PlannedSynthetic,
     SizeAlternative,
 )
-from parley.server.records.plan_summary import PlanSummary
 from parley.simulations.data.job_feature_map import compute_width
 from parley.simulations.data.public_shape import get_public_shape
 from parley.simulations.engine.sum_parameters import check_sum

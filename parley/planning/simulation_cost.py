@@ -20,7 +20,7 @@ from parley.client.data.threaded_chunks import PIECE_BYTES
 from parley.privacy.sampling.random_stream import Randomness
 from parley.server.jobs.federation_facts import Federation
 from parley.server.jobs.job import Job
-from parley.server.records.plan_parts import PlannedSimulation
+from parley.server.records.plan_summary_parts import PlannedSimulation
 from parley.simulations.data.memory_check import check_memory_limit, get_memory_limit_mib
 
 _MIB = 1 << 20

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from parley.client.algorithms.iterative_algorithm import HasNoiseGain
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.client.algorithms.task_codec import decode_task
-from parley.client.features.additive_terms import (
+from parley.client.features.column_terms import (
     ColumnTerm,
     estimate_row_norm,
     format_spans,

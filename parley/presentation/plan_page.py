@@ -11,8 +11,8 @@ from parley.presentation.short_layout import Row, format_rows
 from parley.privacy.accounting.rounding import format_rounded_up
 from parley.safe_io.plurals import format_noun
 from parley.server.records.guarantee_facts import GuaranteeSummary
-from parley.server.records.plan_parts import NoiseAlternative, SizeAlternative
 from parley.server.records.plan_summary import PlanSummary
+from parley.server.records.plan_summary_parts import NoiseAlternative, SizeAlternative
 from parley.server.statements.guarantee_text import FIXED_RELEASES_NOTE
 from parley.server.statements.noise_law_text import get_law_text
 from parley.server.statements.number_format import format_epsilon

@@ -5,14 +5,14 @@ from __future__ import annotations
 from parley.presentation import result_text
 from parley.presentation.document import Section, build_fact_section, build_text_section, drop_empty
 from parley.presentation.summary_sections import SUM, TRAINING, list_cost_sections
-from parley.server.records.plan_parts import (
+from parley.server.records.plan_summary import PlanSummary
+from parley.server.records.plan_summary_parts import (
     PlannedDpSgd,
     PlannedEvaluation,
     PlannedSecureSteps,
     PlannedSimulation,
     PlannedSynthetic,
 )
-from parley.server.records.plan_summary import PlanSummary
 from parley.server.statements.dp_sgd_text import build_step_facts
 from parley.server.statements.guarantee_text import (
     Fact,

@@ -10,7 +10,7 @@ from parley.presentation.document import Document, Table, build_section
 from parley.safe_io.toml_writing import format_toml_value
 from parley.server.records.evaluation import ClassifierMetrics
 from parley.server.records.run_folder import RunFolderError
-from parley.server.records.run_opening import load_run_job
+from parley.server.records.run_folder_opening import load_run_job
 from parley.server.records.run_reader import read_run
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements.guarantee_text import (

@@ -17,8 +17,8 @@ import vl_convert
 
 from parley.presentation.vega_lite import Spec
 from parley.safe_io.file_writing import make_folder, write_file
+from parley.sweeps.metric_chart import PRINT, SCREEN, ChartData, build_chart
 from parley.sweeps.sweep_cells import METHOD
-from parley.sweeps.sweep_chart import PRINT, SCREEN, ChartData, build_chart
 from parley.sweeps.sweep_summary import HALF_WIDTH, Row, format_cell_label, to_number
 
 

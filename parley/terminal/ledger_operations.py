@@ -25,7 +25,7 @@ from parley.safe_io.plurals import format_noun
 from parley.safe_io.printable_text import to_one_line
 from parley.server.records.guarantee_facts import AdversaryAccount
 from parley.server.records.run_folder import RunFolderError
-from parley.server.records.run_opening import load_run_job, locate_ledger
+from parley.server.records.run_folder_opening import load_run_job, locate_ledger
 from parley.server.records.run_reader import read_summary
 from parley.server.statements.data_account_text import format_block
 from parley.server.statements.guarantee_text import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic.fields import FieldInfo
 
+from parley.safe_io.attribute_docstrings import describe_fields
 from parley.safe_io.deprecations import rename_key
-from parley.safe_io.field_descriptions import describe_fields
 from parley.server.jobs.job import FORMS, Job
 from parley.server.jobs.section_base import JobError
 

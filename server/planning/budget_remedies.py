@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from parley.privacy.accounting.rounding import format_exact
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
-from parley.server.jobs.set_option_text import format_settings
+from parley.server.jobs.set_option_formatting import format_settings
 from parley.server.planning.budget_check import JobUnaffordable, build_budgets, check_affordable
 from parley.server.planning.run_stages import Planned, get_rounds_stage
 

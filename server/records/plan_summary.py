@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from parley.server.records.plan_parts import (
+from parley.server.records.plan_summary_parts import (
     GridSummary,
     NoiseAlternative,
     PlannedDpSgd,

@@ -73,7 +73,7 @@ def read_run(folder: Path) -> RunContent:
         )
     if summary is None:
         from parley.server.records.partial_summary import build_partial_summary  # noqa: PLC0415 - spares its code for a run that has ended
-        from parley.server.records.run_opening import load_run_job  # noqa: PLC0415 - likewise
+        from parley.server.records.run_folder_opening import load_run_job  # noqa: PLC0415 - likewise
 
         if len(rounds) < rounds[-1].round and len(rounds) >= _MAX_READ // 2:
             raise RunFolderError(

@@ -13,7 +13,7 @@ from parley.server.statements.guarantee_text import (
 from parley.server.statements.number_format import format_epsilon
 
 if TYPE_CHECKING:
-    from parley.server.records.plan_parts import PlannedDpSgd
+    from parley.server.records.plan_summary_parts import PlannedDpSgd
     from parley.server.records.run_summary import DpSgdSummary, RunSummary
 
 

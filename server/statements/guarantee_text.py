@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         NoiseShares,
         RecordBounds,
     )
-    from parley.server.records.plan_parts import GridSummary
+    from parley.server.records.plan_summary_parts import GridSummary
     from parley.server.records.run_summary import RunSummary, SecureSumSummary
 
 

@@ -28,7 +28,7 @@ class GenerationError(ValueError):
 def _draw_network(
     network: Any, schema: Schema, theta: NDArray[Any], rows: int, seed: int
 ) -> Iterator[NDArray[Any]]:
-    from parley.server.synthetic.trained_network_rows import draw_network_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
+    from parley.server.synthetic.released_network_rows import draw_network_rows  # noqa: PLC0415 - start-up: `run` and `sample` of tables load no torch (1.5 s)
 
     return draw_network_rows(network, schema, theta, rows, seed)
 

@@ -36,7 +36,7 @@ class SyntheticGenerator:
 def can_draw(trained: Any) -> bool:
     """Return whether the model is a network whose module draws records.
 
-    See `parley.server.synthetic.trained_network_rows`.
+    See `parley.server.synthetic.released_network_rows`.
     """
     return callable(getattr(getattr(trained.model, "module", None), "drawn", None))
 

@@ -8,12 +8,12 @@ from parley.privacy.accounting.rounding import format_exact
 from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
-from parley.server.jobs.set_option_text import format_settings
+from parley.server.jobs.set_option_formatting import format_settings
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC
 from parley.server.statements.number_format import format_number
+from parley.simulations.advice.advice_check import ROUNDS, find_off_rule_keys, is_accepted_here
 from parley.simulations.advice.noise_remedies import MAX_EPSILON
-from parley.simulations.advice.settings_check import ROUNDS, find_off_rule_keys, is_accepted_here
 from parley.simulations.data.job_feature_map import build_feature_map
 from parley.simulations.data.simulated_experiment import Experiment
 

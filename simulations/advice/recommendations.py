@@ -14,13 +14,13 @@ import numpy as np
 
 from parley.client.algorithms.registry import ALGORITHMS
 from parley.server.jobs.job import Job
-from parley.server.jobs.set_option_text import format_settings
+from parley.server.jobs.set_option_formatting import format_settings
 from parley.server.records.evaluation import ClassifierMetrics, RegressionMetrics
 from parley.server.records.run_summary import RunSummary
 from parley.server.statements.model_shortcoming import MIN_USEFUL_AUC, find_shortcoming
 from parley.server.statements.number_format import format_number
+from parley.simulations.advice.advice_check import find_off_rule_keys, is_accepted_here
 from parley.simulations.advice.noise_remedies import ACCEPTABLE_LOSS, list_noise_reductions
-from parley.simulations.advice.settings_check import find_off_rule_keys, is_accepted_here
 from parley.simulations.data.simulated_experiment import Experiment
 
 _NEAR = 0.05

@@ -214,7 +214,7 @@ def simulate(
     began = time.perf_counter()
     folder: RunFolder | None = None
     if resume is not None:
-        from parley.server.records.run_opening import open_run_folder  # noqa: PLC0415 - spares its code for a new run
+        from parley.server.records.run_folder_opening import open_run_folder  # noqa: PLC0415 - spares its code for a new run
 
         folder, job = open_run_folder(resume)
     if job is None:

@@ -22,7 +22,7 @@ from parley.client.contract.message_frames import (
 )
 from parley.client.contract.roster import Deployment, RosterParty, render_deployment
 from parley.client.data.party_block import PartyBlock
-from parley.client.party.monotonic_file_times import Uptime
+from parley.client.party.last_write_times import Uptime
 from parley.client.party.owner_policy import OwnerPolicy
 from parley.client.party.party_service import PartyService
 from parley.client.party.party_session import PartySession

@@ -14,7 +14,7 @@ from parley.presentation.run_paragraphs import format_headline
 from parley.privacy.accounting.composition import Composition
 from parley.privacy.accounting.privacy_events import GaussianEvent
 from parley.privacy.ledger.ledger import Ledger
-from parley.safe_io.field_descriptions import describe_fields
+from parley.safe_io.attribute_docstrings import describe_fields
 from parley.safe_io.plurals import format_noun
 from parley.server.jobs.gradient_perturbation_section import GradientPerturbationSection
 from parley.server.jobs.job_file import load_job

@@ -31,7 +31,7 @@ from parley.client.data.column_types import WHOLE_NUMBER, canonicalize_text
 from parley.client.data.csv_detection import find_encoding_remedy
 from parley.client.data.data_error import LABELS, DataError
 from parley.client.data.data_sources import MemoryTable, TableSource, get_source_name
-from parley.client.data.label_type_check import describe_label_fault
+from parley.client.data.label_value_types import describe_label_fault
 from parley.client.data.memory_limit import compute_memory_limit
 from parley.client.data.raw_table import RawTable
 from parley.client.data.schema_inference.column_profile import (

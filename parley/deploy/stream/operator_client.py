@@ -47,7 +47,7 @@ from parley.server.jobs.job import Job
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.model_file import open_model
 from parley.server.records.run_folder import resolve_paths
-from parley.server.records.run_opening import load_run_job
+from parley.server.records.run_folder_opening import load_run_job
 from parley.server.records.run_result import RunResult
 from parley.terminal.deployment_status import DeploymentStatus, RunStatus
 from parley.terminal.live_progress import RunDisplay

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from parley.client.contract.message_frames import MessageFrame
-from parley.client.party.monotonic_file_times import LastUses, Uptime
+from parley.client.party.last_write_times import LastUses, Uptime
 from parley.client.party.party_folder import PartyFolder
 from parley.deploy.stream.run_queue import RunQueue
 from parley.privacy.ledger import owner_actions

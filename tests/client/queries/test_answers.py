@@ -13,9 +13,10 @@ from blocks import block_of_columns
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.data.schema import Schema, SchemaError
 from parley.client.queries.base import QueryError, QueryFacts
-from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
+from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters.expressions import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.mode_query import Mode
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_decoding import decode_query
 from parley.privacy.accounting.threat_model import Neighbouring
@@ -73,8 +74,8 @@ QUERIES = [
     Quantiles(column="age", quantiles=(0.1, 0.5), step=1.0),
     Quantiles(column="age", by=("sex",), step=5.0),
     Quantiles(column="age", where=col.sex == "Male", branching=4),
-    Choose(column="ward"),
-    Choose(column="ward", by=("sex",), where=col.age > 4),
+    Mode(column="ward"),
+    Mode(column="ward", by=("sex",), where=col.age > 4),
     KMeansGrid(of=("age", "stay"), clusters=3, grid=4),
 ]
 
@@ -202,7 +203,7 @@ def test_a_histogram_says_that_its_outer_intervals_hold_what_is_beyond_the_edges
 
 def test_the_winner_is_the_commonest_and_says_by_how_much():
     records = [(1, 0, "Male", ward, "no") for ward in "abbbcc"] + [(1, 0, "Female", "c", "no")] * 2
-    found = asked(Choose(column="ward", by=("sex",)), records)
+    found = asked(Mode(column="ward", by=("sex",)), records)
     assert list(found["ward"]) == ["c", "b"]
     assert found["lead"].tolist() == [2.0, 1.0]
     assert found["value"].tolist() == [2.0, 3.0]
@@ -245,9 +246,9 @@ def test_clusters_far_apart_are_found_on_the_grid():
         lambda: Quantiles(column="age", step=11.0).check(SCHEMA, REPLACE),
         lambda: Quantiles(column="age", step=1e-9).check(SCHEMA, REPLACE),
         lambda: Quantiles(column="sex").check(SCHEMA, REPLACE),
-        lambda: Choose(column="age").check(SCHEMA, REPLACE),
-        lambda: Choose(column="alone").check(SCHEMA, REPLACE),
-        lambda: Choose(column="sex", by=("sex",)),
+        lambda: Mode(column="age").check(SCHEMA, REPLACE),
+        lambda: Mode(column="alone").check(SCHEMA, REPLACE),
+        lambda: Mode(column="sex", by=("sex",)),
         lambda: KMeansGrid(of=("age",), clusters=0).check(SCHEMA, REPLACE),
         lambda: KMeansGrid(of=("age",), clusters=5, grid=4).check(SCHEMA, REPLACE),
         lambda: KMeansGrid(of=(), clusters=1).check(SCHEMA, REPLACE),

@@ -9,8 +9,9 @@ from blocks import block_of_columns
 from parley.client.data.schema import Schema
 from parley.client.queries.base import QueryFacts
 from parley.client.queries.consistency import BatchConsistency, compute_rms
-from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
+from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters.expressions import col
+from parley.client.queries.mode_query import Mode
 from parley.client.queries.moments import Mean
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.query_batch import QueryBatch
@@ -126,7 +127,7 @@ def test_what_counts_other_records_or_was_cut_or_has_hardly_any_noise_is_left_al
     assert second.values.sum() == pytest.approx(15)
     grid = Quantiles(column="age", step=1, by=("sex",), branching=101)
     tree = Quantiles(column="age", by=("sex",))
-    for evidence, agrees in ((grid, True), (tree, False), (Choose(column="sex"), True)):
+    for evidence, agrees in ((grid, True), (tree, False), (Mode(column="sex"), True)):
         made = agreement([Count(by=("sex",)), evidence], records=None)
         assert (made.factors[0] < 1) == agrees
         assert (made.factors[2:] == 1).all()

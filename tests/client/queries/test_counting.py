@@ -9,19 +9,16 @@ from every_query import EXAMPLES, OLD, SCHEMA, block_of, records
 
 from parley.client.contract.strict_decoding import DecodingError
 from parley.client.queries.base import QueryError, QueryFacts
-from parley.client.queries.count_queries import Choose, Count, Histogram
+from parley.client.queries.count_queries import Count, Histogram
 from parley.client.queries.kmeans import KMeansStep
+from parley.client.queries.mode_query import Mode
 from parley.client.queries.moments import Mean
 from parley.client.queries.query_batch import Counting, QueryBatch, decode_counting
 from parley.client.queries.randomised_response import ResponseQuery
 from parley.privacy.accounting.threat_model import Neighbouring, Unit
 
 BATCHES = [
-    *(
-        (examples[-1],)
-        for kind, examples in EXAMPLES.items()
-        if kind not in (Choose, ResponseQuery)
-    ),
+    *((examples[-1],) for kind, examples in EXAMPLES.items() if kind not in (Mode, ResponseQuery)),
     (Count(where=OLD), Mean(column="age", where=OLD), Histogram(column="sex")),
 ]
 PARTIES = [

@@ -21,7 +21,7 @@ from parley.safe_io.toml_reading import _STRINGS_AND_COMMENTS, MAX_TOML_BYTES, p
 from parley.server.jobs.job_file import load_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError, render_run_job
-from parley.server.records.run_opening import open_run_folder
+from parley.server.records.run_folder_opening import open_run_folder
 from parley.server.records.run_reader import read_rounds, read_run
 
 ROOT = Path(__file__).resolve().parents[3]

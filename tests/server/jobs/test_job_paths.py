@@ -10,7 +10,7 @@ from parley.privacy.ledger.ledger_errors import LedgerConflict
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import resolve_paths
-from parley.server.records.run_opening import open_run_folder
+from parley.server.records.run_folder_opening import open_run_folder
 from parley.sweeps.sweep_cells import load_sweep
 
 SCHEMA = """

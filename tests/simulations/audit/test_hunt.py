@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from parley.client.queries.base import QueryError
 from parley.client.queries.correlations import CorrelationsQuery
-from parley.client.queries.count_queries import Choose, Count, Histogram, MarginalsQuery
+from parley.client.queries.count_queries import Count, Histogram, MarginalsQuery
 from parley.client.queries.filters.expressions import col
 from parley.client.queries.kmeans import KMeansGrid, KMeansStep
+from parley.client.queries.mode_query import Mode
 from parley.client.queries.moments import Mean, Variance
 from parley.client.queries.quantiles import Quantiles
 from parley.client.queries.regression.regression_query import RegressionQuery
@@ -217,7 +218,7 @@ def batches(draw):
             ways=st.integers(1, 3),
             where=where,
         ),
-        st.builds(Choose, column=st.just("ward"), where=where),
+        st.builds(Mode, column=st.just("ward"), where=where),
         st.builds(
             Survival,
             column=st.just("age"),

@@ -10,7 +10,7 @@ from parley.client.models.integer_gradients import compute_gradients
 from parley.client.models.linear_models import LinearModel
 from parley.client.models.logistic_loss import LogisticLoss
 from parley.client.models.softmax_loss import SoftmaxLoss
-from parley.client.solvers import pooled_newton
+from parley.client.solvers import chunked_newton
 from parley.client.solvers.local_optima import solve_local_optima
 from parley.client.solvers.pooled_optimum import solve_pooled_optimum
 from parley.server.jobs.job_file import load_job
@@ -143,7 +143,7 @@ def test_an_optimum_in_pieces_is_the_optimum(monkeypatch):
     model = LinearModel(loss=LogisticLoss(), features=24)
     expected = solve_pooled_optimum(model, dense, labels, 1e-3)
     monkeypatch.setattr("parley.client.solvers.pooled_optimum._MIN_PIECEWISE_ENTRIES", 1)
-    monkeypatch.setattr(pooled_newton, "_SAMPLE", 1000)
+    monkeypatch.setattr(chunked_newton, "_SAMPLE", 1000)
     for rows in (dense, sparse):
         found = solve_pooled_optimum(model, rows, labels, 1e-3)
         assert found.certified

@@ -19,7 +19,7 @@ from parley.deploy.stream.run_queue import SET_ASIDE, RunQueue
 from parley.server.jobs.job_file import load_job, render_job
 from parley.server.jobs.section_base import JobError
 from parley.server.records.run_folder import RunFolderError, render_run_job
-from parley.server.records.run_opening import load_run_job
+from parley.server.records.run_folder_opening import load_run_job
 from parley.server.rounds.party_facts import format_served_name
 
 

@@ -3,7 +3,7 @@
 from pydantic import BaseModel, Field
 
 from parley.client.party.owner_policy import OwnerPolicy
-from parley.safe_io.field_descriptions import describe_fields
+from parley.safe_io.attribute_docstrings import describe_fields
 from parley.server.jobs.job import FORMS, Job
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from parley.secure_agg.ciphertext_delivery import CiphertextDelivery
 from parley.secure_agg.confirmation_threshold import count_signers_near, count_signers_needed
 from parley.secure_agg.interface import RemoteProtocolError
+from parley.secure_agg.kem_delivery import CiphertextDelivery
 from parley.secure_agg.messages import Complaint, Evidence, split_kem_items
 from parley.secure_agg.pair_keys import (
     compute_ciphertext_id,

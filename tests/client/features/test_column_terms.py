@@ -8,7 +8,7 @@ import pytest
 from parley.client.data.memory_table_format import build_table
 from parley.client.data.schema import Schema
 from parley.client.data.training_records import encode_features
-from parley.client.features.additive_terms import estimate_row_norm, list_plain_terms
+from parley.client.features.column_terms import estimate_row_norm, list_plain_terms
 from parley.client.features.map_building import build_map
 
 SCHEMA = Schema.from_toml("""

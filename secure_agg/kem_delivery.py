@@ -1,7 +1,7 @@
 """`CiphertextDelivery`: ciphertexts from party to party, and the disputes over them.
 
 The server stores a ciphertext until its receiver has answered with it. A receiver may report that a
-neighbour's ciphertext does not match its tag (`parley.secure_agg.ciphertext_disputes`). Until a
+neighbour's ciphertext does not match its tag (`parley.secure_agg.kem_disputes`). Until a
 party is convicted, the two take part in no round together (docs/protocol.md, *Ciphertexts that do
 not match*).
 """
