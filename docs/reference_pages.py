@@ -238,7 +238,7 @@ def _format_options(command: click.Command, context: click.Context) -> list[str]
         rows.append(
             [", ".join(f"`{name}`" for name in names), _format_option_help(parameter, record[1])]
         )
-    return [_build_table(["argument or option", "meaning"], rows)] if rows else []
+    return [_build_table(["name", "meaning"], rows)] if rows else []
 
 
 def _format_option_help(parameter: click.Parameter, text: str) -> str:

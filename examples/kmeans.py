@@ -40,7 +40,6 @@ LOOK = {
         "labelColor": GREY,
         "tickColor": GREY,
         "titleColor": GREY,
-        "values": [-1, -0.5, 0, 0.5, 1],
     },
 }
 """Colours that are legible on white and on black."""
@@ -111,7 +110,8 @@ def picture(data: pl.DataFrame, results: dict[str, list[np.ndarray]], out: Path)
     """Draw a panel per method: points in grey, every run's centres in colour, the truth as
     crosses.
     """
-    axes = {each: build_quantitative(each, scale={"domain": [-1, 1]}) for each in ("x", "y")}
+    look = {"scale": {"domain": [-1, 1]}, "axis": {"values": [-1, -0.5, 0, 0.5, 1]}}
+    axes = {each: build_quantitative(each, **look) for each in ("x", "y")}
     cloud = data.sample(4000, seed=1).to_dicts()
     truth = [dict(zip("xy", centre, strict=True)) for centre in CENTRES.tolist()]
     panels = []
