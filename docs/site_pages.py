@@ -72,15 +72,15 @@ def on_startup(**_: Any) -> None:
 
 def on_config(config: Any) -> Any:
     """Append the pages of the Python API to the navigation's group "Reference"."""
-    rooms: dict[str, list[Any]] = {}
-    for room in _rooms():
-        rooms.setdefault(room.split("/")[0], []).append({_title(room): _page(room)})
+    folders: dict[str, list[Any]] = {}
+    for folder in _list_folders():
+        folders.setdefault(folder.split("/")[0], []).append({_title(folder): _page(folder)})
     (group,) = (entry for entry in config.nav if "Reference" in entry)
     pages = [{title: name} for name, (title, _) in reference_pages.PAGES.items()]
     keys = [page for page in pages if next(iter(page)).endswith(" keys")]
     group["Reference"] += [{"Keys of files": keys}, *(page for page in pages if page not in keys)]
     group["Reference"].append(
-        {"Python API": [{package: pages} for package, pages in rooms.items()]}
+        {"Python API": [{package: pages} for package, pages in folders.items()]}
     )
     return config
 
@@ -92,8 +92,8 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, page, content=_relinked(text, source)))
     for name, text in reference_pages.build_reference_pages().items():
         files.append(File.generated(config, name, content=text))
-    for room in _rooms():
-        files.append(File.generated(config, _page(room), content=_reference(room)))
+    for folder in _list_folders():
+        files.append(File.generated(config, _page(folder), content=_reference(folder)))
     return files
 
 
@@ -184,7 +184,7 @@ def _relinked(text: str, source: str) -> str:
     return "".join(part if at % 2 else _LINK.sub(relinked, part) for at, part in enumerate(parts))
 
 
-def _rooms() -> list[str]:
+def _list_folders() -> list[str]:
     """Folders of modules, as paths from the repository's root: "client/contract"."""
     return [
         str(init.parent.relative_to(_ROOT))
@@ -194,25 +194,25 @@ def _rooms() -> list[str]:
     ]
 
 
-def _title(room: str) -> str:
-    package, _, rest = room.partition("/")
+def _title(folder: str) -> str:
+    package, _, rest = folder.partition("/")
     return rest.replace("/", ".") or package
 
 
-def _page(room: str) -> str:
-    return f"reference/{room}.md" if "/" in room else f"reference/{room}/index.md"
+def _page(folder: str) -> str:
+    return f"reference/{folder}.md" if "/" in folder else f"reference/{folder}/index.md"
 
 
-def _module(room: str) -> str:
-    dotted = room.replace("/", ".")
+def _module(folder: str) -> str:
+    dotted = folder.replace("/", ".")
     return dotted if dotted.split(".")[0] == "parley" else f"parley.{dotted}"
 
 
-def _reference(room: str) -> str:
+def _reference(folder: str) -> str:
     """Return a page with every public module of a folder."""
-    package = _module(room)
+    package = _module(folder)
     modules = sorted(
-        path.stem for path in (_ROOT / room).glob("*.py") if not path.stem.startswith("_")
+        path.stem for path in (_ROOT / folder).glob("*.py") if not path.stem.startswith("_")
     )
     # The package's own names, then those of its modules; sub-packages have their own pages.
     parts = [f"# {package}", f"::: {package}\n    options:\n      show_root_heading: false"]

@@ -79,12 +79,12 @@ def test_every_import_is_declared_and_every_dependency_imported():
 
 def test_every_room_is_imported_by_its_full_name():
     """`import client.flower_client_app` would work in this folder alone, where `client/` lies."""
-    rooms = ("client", "server", "simulations", "privacy", "secure_agg")
-    flat = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(rooms)})\b", re.MULTILINE)
+    folders = ("client", "server", "simulations", "privacy", "secure_agg")
+    flat = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(folders)})\b", re.MULTILINE)
     found = [
         str(path)
-        for room in ("parley", *rooms, "tests", "benchmarks", "examples")
-        for path in sorted((ROOT / room).rglob("*.py"))
+        for folder in ("parley", *folders, "tests", "benchmarks", "examples")
+        for path in sorted((ROOT / folder).rglob("*.py"))
         if flat.search(path.read_text(encoding="utf-8"))
     ]
     assert found == []

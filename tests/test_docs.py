@@ -1,4 +1,4 @@
-"""The documentation agrees with the code: the diagram of rooms, comments' references, attacks."""
+"""The documentation agrees with the code: the import graph, comments' references, attacks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PACKAGES = ("parley", "simulations", "server", "client", "secure_agg", "privacy
 
 
 @pytest.fixture
-def make_rooms(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def diagram(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(_ROOT / "docs")
-    return importlib.import_module("make_rooms")
+    return importlib.import_module("make_import_graph")
 
 
 def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
@@ -75,37 +75,37 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
     )
 
 
-def test_diagram_and_table_of_rooms_are_those_of_the_code(make_rooms: ModuleType) -> None:
-    edges = make_rooms.rooms()
-    table = (_ROOT / "docs/rooms.csv").read_text(encoding="utf-8")
-    again = "run `python docs/make_rooms.py` and commit what it writes"
-    assert make_rooms.svg(edges) == (_ROOT / "docs/rooms.svg").read_text(encoding="utf-8"), again
-    assert make_rooms.build_table(edges) == table, again
+def test_diagram_and_table_of_imports_are_those_of_the_code(diagram: ModuleType) -> None:
+    edges = diagram.build_edges()
+    table = (_ROOT / "docs/import-table.csv").read_text(encoding="utf-8")
+    again = "run `python docs/make_import_graph.py` and commit what it writes"
+    assert diagram.draw_svg(edges) == (_ROOT / "docs/import-graph.svg").read_text(
+        encoding="utf-8"
+    ), again
+    assert diagram.build_table(edges) == table, again
 
 
-def test_the_diagram_has_folders_only_and_is_as_wide_as_a_page(make_rooms: ModuleType) -> None:
-    drawn = make_rooms.svg(make_rooms.rooms())
-    names = set(re.findall(r'class="room"[^>]*>([^<]+)<', drawn))
+def test_the_diagram_has_folders_only_and_is_as_wide_as_a_page(diagram: ModuleType) -> None:
+    drawn = diagram.draw_svg(diagram.build_edges())
+    names = set(re.findall(r'class="node"[^>]*>([^<]+)<', drawn))
     assert {"commands", "contract", "accounting"} <= names
     assert all(any((_ROOT / package / name).is_dir() for package in _PACKAGES) for name in names)
     # A page's column has 750 pixels: in a wider picture, text is too small to read.
     assert int(re.findall(r'<svg [^>]*width="(\d+)"', drawn)[0]) <= 760
     # An import through a module counts: there is no folder `client/app`.
     edges = {"client.data": {"client.app"}, "client.app": {"client.models"}, "client.models": set()}
-    folders = make_rooms.keep_folders(edges)
+    folders = diagram.keep_folders(edges)
     assert folders == {"client.data": {"client.models"}, "client.models": set()}
 
 
-def test_no_rooms_import_each_other_even_for_types_alone(make_rooms: ModuleType) -> None:
-    edges = make_rooms.rooms()
-    assert not any(make_rooms.picture(package, edges).circles for package in make_rooms.PACKAGES)
+def test_no_folders_import_each_other_even_for_types_alone(diagram: ModuleType) -> None:
+    edges = diagram.build_edges()
+    assert not any(diagram.lay_out(package, edges).circles for package in diagram.PACKAGES)
 
 
 @pytest.mark.parametrize("types", [False, True])
-def test_no_files_import_each_other_even_for_types_alone(
-    make_rooms: ModuleType, types: bool
-) -> None:
-    graph = make_rooms.imports(types=types)
+def test_no_files_import_each_other_even_for_types_alone(diagram: ModuleType, types: bool) -> None:
+    graph = diagram.build_import_graph(types=types)
     imports = {
         file: graph.find_modules_directly_imported_by(file) & graph.modules
         for file in graph.modules
@@ -119,11 +119,11 @@ def test_no_files_import_each_other_even_for_types_alone(
         raise AssertionError(" → ".join(error.args[1])) from None
 
 
-def test_every_import_between_packages_goes_downward(make_rooms: ModuleType) -> None:
-    floor = {name: at for at, name in enumerate(make_rooms.PACKAGES)}
-    for room, imported in make_rooms.rooms().items():
+def test_every_import_between_packages_goes_downward(diagram: ModuleType) -> None:
+    floor = {name: at for at, name in enumerate(diagram.PACKAGES)}
+    for node, imported in diagram.build_edges().items():
         for other in imported:
-            assert floor[make_rooms.package_of(room)] <= floor[make_rooms.package_of(other)]
+            assert floor[diagram.get_package(node)] <= floor[diagram.get_package(other)]
 
 
 def test_every_section_of_the_privacy_page_that_code_cites_is_there() -> None:
@@ -161,7 +161,7 @@ def test_every_file_and_room_that_the_pages_name_is_there() -> None:
         missing += [(page, path) for path in named if not (_ROOT / path).exists()]
     architecture = (_ROOT / "docs/architecture.md").read_text(encoding="utf-8")
     for dotted in re.findall(rf"`((?:parley\.)?(?:{packages})(?:\.\w+)+)`", architecture):
-        # A room, or a module of it.
+        # A node, or a module of it.
         parts = dotted.split(".")
         path = _ROOT.joinpath(*(parts[1:] if parts[1] in _PACKAGES else parts))
         if not path.is_dir() and not path.with_suffix(".py").is_file():

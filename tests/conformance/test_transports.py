@@ -158,8 +158,8 @@ class TestStream(TransportConformance):
 
 
 def test_every_transport_is_held_to_it():
-    rooms = ("client", "parley", "server", "simulations")
-    files = chain.from_iterable((ROOT / room).rglob("*.py") for room in rooms)
+    folders = ("client", "parley", "server", "simulations")
+    files = chain.from_iterable((ROOT / folder).rglob("*.py") for folder in folders)
     texts = (path.read_text(encoding="utf-8") for path in files)
     defined = {
         item.name

@@ -1,4 +1,4 @@
-"""Files of a user's own in the current folder, with the names of Parley's rooms."""
+"""Files of a user's own in the current folder, with the names of Parley's packages."""
 
 import subprocess
 import sys

@@ -102,8 +102,8 @@ def test_an_integer_that_nobody_can_print_is_bad_toml(digits: str, tmp_path: Pat
 def test_no_other_function_parses_toml() -> None:
     """Jobs, rosters, policies, schemas, queries, sweeps, and what is inside a model."""
     found = set()
-    for room in ("parley", "server", "client", "simulations", "secure_agg", "privacy"):
-        for path in (ROOT / room).rglob("*.py"):
+    for folder in ("parley", "server", "client", "simulations", "secure_agg", "privacy"):
+        for path in (ROOT / folder).rglob("*.py"):
             text = path.read_text(encoding="utf-8")
             for node in ast.walk(ast.parse(text)) if "toml" in text else ():
                 match node:

@@ -150,8 +150,8 @@ MAINS = ("def main(", "def begin_process(")
 
 
 def sources() -> Iterator[tuple[str, str]]:
-    for room in ("parley", "server", "client", "simulations", "secure_agg", "privacy"):
-        for path in sorted((ROOT / room).rglob("*.py")):
+    for folder in ("parley", "server", "client", "simulations", "secure_agg", "privacy"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             if not any(parent.is_symlink() for parent in path.parents):
                 yield str(path.relative_to(ROOT)), path.read_text(encoding="utf-8")
 

@@ -1,12 +1,12 @@
 """Draw the diagram of the packages and write the table of their imports, from the code's imports.
 
-    python docs/make_rooms.py
+    python docs/make_import_graph.py
 
-This writes `docs/rooms.svg` and the table `docs/rooms.csv`. A test compares both with the code. A
-node is a sub-package or module directly in a package. The table has all nodes. The diagram shows
-sub-packages: an arrow leads from one to another that it imports, itself or through a module. Arrows
-that follow from others are left out (a → b → c implies a → c). A red arrow joins nodes that import
-each other in a circle.
+This writes `docs/import-graph.svg` and the table `docs/import-table.csv`. A test compares both with
+the code. A node is a sub-package or module directly in a package. The table has all nodes. The
+diagram shows sub-packages: an arrow leads from one to another that it imports, itself or through a
+module. Arrows that follow from others are left out (a → b → c implies a → c). A red arrow joins
+nodes that import each other in a circle.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Edges = dict[str, set[str]]
 """Node → the nodes that it imports. A node is "client.contract", "parley.cli" or "secure_agg"."""
 
 
-def room_of(module: str) -> str | None:
+def get_node(module: str) -> str | None:
     """Return the node of `parley.client.contract.release_plan`; None for a package's `__init__`."""
     parts = module.split(".")[1:]
     if not parts or parts[0] == "__main__":
@@ -53,7 +53,7 @@ def room_of(module: str) -> str | None:
     return ".".join(parts[:2]) if len(parts) > 1 else None
 
 
-def imports(*, types: bool = True) -> grimp.ImportGraph:
+def build_import_graph(*, types: bool = True) -> grimp.ImportGraph:
     """Return every file and the files that it imports; with `types`, for type checkers too."""
     # Grimp follows folders alone, from where a package was imported: it is shown one of all six.
     subprocess.run([sys.executable, _ROOT / ".ci/view"], check=True)  # noqa: S603 - our own
@@ -62,36 +62,36 @@ def imports(*, types: bool = True) -> grimp.ImportGraph:
         return grimp.build_graph("parley", cache_dir=None, exclude_type_checking_imports=not types)
 
 
-def rooms() -> Edges:
+def build_edges() -> Edges:
     """Return every node and the nodes that it imports, from the code that is importable as
     `parley`.
     """
-    graph = imports()
-    edges: Edges = {room: set() for module in graph.modules if (room := room_of(module))}
+    graph = build_import_graph()
+    edges: Edges = {node: set() for module in graph.modules if (node := get_node(module))}
     for module in graph.modules:
         for imported in graph.find_modules_directly_imported_by(module):
-            source, target = room_of(module), room_of(imported)
+            source, target = get_node(module), get_node(imported)
             if source and target and source != target:
                 edges[source].add(target)
     return edges
 
 
-def package_of(room: str) -> str:
+def get_package(node: str) -> str:
     """Return "client" for "client.contract"."""
-    return room.split(".", maxsplit=1)[0]
+    return node.split(".", maxsplit=1)[0]
 
 
-def purpose(room: str) -> str:
+def read_purpose(node: str) -> str:
     """Return the first sentence of a node's docstring."""
-    at = _find_source(room)
+    at = _find_source(node)
     file = at / "__init__.py" if at.is_dir() else at.with_suffix(".py")
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return " ".join(text.split("\n\n")[0].split())
 
 
-def _find_source(room: str) -> Path:
+def _find_source(node: str) -> Path:
     """Return a node's folder, or its file's path without the suffix."""
-    return _ROOT / "parley" / room if room in LOWEST else _ROOT.joinpath(*room.split("."))
+    return _ROOT / "parley" / node if node in LOWEST else _ROOT.joinpath(*node.split("."))
 
 
 def build_table(edges: Edges) -> str:
@@ -100,36 +100,36 @@ def build_table(edges: Edges) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["folder or module", "contains", "imports"])
     for package in PACKAGES:
-        for room in sorted(r for r in edges if package_of(r) == package):
-            ordered = sorted(edges[room], key=lambda r: (PACKAGES.index(package_of(r)), r))
-            writer.writerow([room, purpose(room), ", ".join(ordered)])
+        for node in sorted(r for r in edges if get_package(r) == package):
+            ordered = sorted(edges[node], key=lambda r: (PACKAGES.index(get_package(r)), r))
+            writer.writerow([node, read_purpose(node), ", ".join(ordered)])
     return out.getvalue()
 
 
 # --- the diagram -------------------------------------------------------------------------------
 
 
-def reachable(edges: Mapping[str, Iterable[str]], start: str) -> set[str]:
+def find_reachable(edges: Mapping[str, Iterable[str]], start: str) -> set[str]:
     """Return the nodes that `start` imports, directly or not."""
     seen: set[str] = set()
     waiting = list(edges[start])
     while waiting:
-        room = waiting.pop()
-        if room not in seen:
-            seen.add(room)
-            waiting.extend(edges[room])
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            waiting.extend(edges[node])
     return seen
 
 
 def keep_folders(edges: Edges) -> Edges:
     """Return the sub-packages, each with those that it imports, itself or through a module."""
-    folders = {room for room in edges if _find_source(room).is_dir()}
+    folders = {node for node in edges if _find_source(node).is_dir()}
 
-    def find_next(room: str) -> set[str]:
-        own = edges[room]
+    def find_next(node: str) -> set[str]:
+        own = edges[node]
         return (own & folders).union(*map(find_next, own - folders))
 
-    return {room: find_next(room) for room in edges if room in folders}
+    return {node: find_next(node) for node in edges if node in folders}
 
 
 @dataclass(frozen=True)
@@ -147,27 +147,27 @@ class Picture:
     circles: set[tuple[str, str]]
 
 
-def picture(package: str, edges: Edges) -> Picture:
+def lay_out(package: str, edges: Edges) -> Picture:
     """Return the nodes in layers, each above all that it imports."""
-    own = {r: {t for t in edges[r] if package_of(t) == package} for r in edges}
-    own = {room: targets for room, targets in own.items() if package_of(room) == package}
-    below = {room: reachable(own, room) for room in own}
+    own = {r: {t for t in edges[r] if get_package(t) == package} for r in edges}
+    own = {node: targets for node, targets in own.items() if get_package(node) == package}
+    below = {node: find_reachable(own, node) for node in own}
     circles = {(a, b) for a in own for b in own[a] if a in below[b]}
     acyclic = {a: {b for b in own[a] if a not in below[b]} for a in own}
     # Who is in one circle is on one floor.
     alike = {
-        room: {room} | {other for other in below[room] if room in below[other]} for room in own
+        node: {node} | {other for other in below[node] if node in below[other]} for node in own
     }
 
-    def height(room: str) -> int:
-        under = {b for a in alike[room] for b in acyclic[a]}
+    def height(node: str) -> int:
+        under = {b for a in alike[node] for b in acyclic[a]}
         return max((height(other) + 1 for other in under), default=0)
 
-    heights = {room: height(room) for room in own}
+    heights = {node: height(node) for node in own}
     top = max(heights.values(), default=0)
     floors: list[list[str]] = [[] for _ in range(top + 1)]
-    for room in sorted(own):
-        floors[top - heights[room]].append(room)
+    for node in sorted(own):
+        floors[top - heights[node]].append(node)
     arrows = []
     for a in sorted(own):
         implied = {c for b in acyclic[a] for c in below[b] if c not in alike[b]}
@@ -177,10 +177,10 @@ def picture(package: str, edges: Edges) -> Picture:
             for floor, name in zip(steps, through, strict=True):
                 floors[floor].append(name)
             arrows.append([a, *through, b])
-    return Picture(floors=_untangled(floors, arrows), arrows=arrows, circles=circles)
+    return Picture(floors=_untangle(floors, arrows), arrows=arrows, circles=circles)
 
 
-def _untangled(floors: list[list[str]], arrows: list[list[str]]) -> list[list[str]]:
+def _untangle(floors: list[list[str]], arrows: list[list[str]]) -> list[list[str]]:
     """Return each layer in the order of its neighbours' mean places, a few times down and up."""
     near: dict[str, set[str]] = {name: set() for floor in floors for name in floor}
     for arrow in arrows:
@@ -210,7 +210,7 @@ _STYLE = """
 text { font-family: ui-sans-serif, system-ui, "DejaVu Sans", sans-serif; fill: #1b1f24; }
 .name { font-size: 16px; font-weight: 600; }
 .holds { font-size: 12.5px; fill: #5d656e; }
-.room { font-size: 13.5px; text-anchor: middle; }
+.node { font-size: 13.5px; text-anchor: middle; }
 .band { fill: #f3f5f4; stroke: #e4e6e9; }
 .box { fill: #ffffff; stroke: #0b6b66; stroke-width: 1.2; }
 .arrow { fill: none; stroke: #77818b; stroke-width: 1.2; marker-end: url(#head); }
@@ -227,14 +227,14 @@ _MARKER = (
 )
 
 
-def svg(edges: Edges) -> str:
+def draw_svg(edges: Edges) -> str:
     """Return the diagram, packages from top to bottom."""
     edges = keep_folders(edges)
-    drawn = {p: Picture([], [], set()) if p in WHOLE else picture(p, edges) for p in PACKAGES}
+    drawn = {p: Picture([], [], set()) if p in WHOLE else lay_out(p, edges) for p in PACKAGES}
     width = max(
         [_LEAST_WIDTH]
         + [
-            sum(map(_wide, floor)) + _LEAST_GAP * (len(floor) - 1) + 2 * _MARGIN
+            sum(map(_compute_width, floor)) + _LEAST_GAP * (len(floor) - 1) + 2 * _MARGIN
             for each in drawn.values()
             for floor in each.floors
         ]
@@ -242,7 +242,7 @@ def svg(edges: Edges) -> str:
     body: list[str] = []
     y = 0.0
     for package, each in drawn.items():
-        height, band = _band(package, each, y, width)
+        height, band = _draw_band(package, each, y, width)
         body += band
         y += height + _BETWEEN
     size = f'width="{width:g}" height="{y - _BETWEEN + 1:g}"'
@@ -261,12 +261,12 @@ def svg(edges: Edges) -> str:
     )
 
 
-def _wide(name: str) -> float:
+def _compute_width(name: str) -> float:
     """Return the width of a node's box, or 0 for a place that an arrow passes through."""
-    return 0.0 if "@" in name else 8.0 * len(_label(name)) + 22
+    return 0.0 if "@" in name else 8.0 * len(_format_label(name)) + 22
 
 
-def _band(package: str, drawn: Picture, y: float, width: float) -> tuple[float, list[str]]:
+def _draw_band(package: str, drawn: Picture, y: float, width: float) -> tuple[float, list[str]]:
     """Return a package's height and its shapes, with its upper edge at y."""
     floors = len(drawn.floors)
     height = _HEAD + (floors - 1) * _FLOOR + _BOX + _FOOT if floors else 50.0
@@ -274,26 +274,26 @@ def _band(package: str, drawn: Picture, y: float, width: float) -> tuple[float, 
         f'<rect class="band" x=".5" y="{y + 0.5:g}" width="{width - 1:g}" height="{height:g}" '
         'rx="6"/>',
         f'<text class="name" x="{_MARGIN:g}" y="{y + 22:g}">{package}</text>',
-        f'<text class="holds" x="{_MARGIN:g}" y="{y + 40:g}">{escape(_holds(package))}</text>',
+        f'<text class="holds" x="{_MARGIN:g}" y="{y + 40:g}">{escape(_describe(package))}</text>',
     ]
     centre: dict[str, tuple[float, float]] = {}
     boxes: list[str] = []
     for at, floor in enumerate(drawn.floors):
         top = y + _HEAD + at * _FLOOR
-        taken = sum(map(_wide, floor))
+        taken = sum(map(_compute_width, floor))
         gap = min(_GAP, (width - 2 * _MARGIN - taken) / max(1, len(floor) - 1))
         x = (width - taken - gap * (len(floor) - 1)) / 2
         for name in floor:
-            own = _wide(name)
+            own = _compute_width(name)
             centre[name] = (x + own / 2, top)
             if own:
                 boxes.append(
                     f'<rect class="box" x="{x:.1f}" y="{top:g}" width="{own:g}" '
-                    f'height="{_BOX}" rx="4"/><text class="room" x="{x + own / 2:.1f}" '
-                    f'y="{top + 19:g}">{_label(name)}</text>'
+                    f'height="{_BOX}" rx="4"/><text class="node" x="{x + own / 2:.1f}" '
+                    f'y="{top + 19:g}">{_format_label(name)}</text>'
                 )
             x += own + gap
-    arrows = [f'<path class="arrow" d="{_path(arrow, centre)}"/>' for arrow in drawn.arrows]
+    arrows = [f'<path class="arrow" d="{_draw_arrow(arrow, centre)}"/>' for arrow in drawn.arrows]
     for a, b in sorted(drawn.circles):
         (ax, top), (bx, _) = centre[a], centre[b]
         side = top + (_BOX if a < b else 0)
@@ -305,7 +305,7 @@ def _band(package: str, drawn: Picture, y: float, width: float) -> tuple[float, 
     return height, [*shapes, *arrows, *boxes]
 
 
-def _path(arrow: list[str], centre: Mapping[str, tuple[float, float]]) -> str:
+def _draw_arrow(arrow: list[str], centre: Mapping[str, tuple[float, float]]) -> str:
     (x, top) = centre[arrow[0]]
     y = top + _BOX
     path = f"M{x:.1f} {y:g}"
@@ -320,20 +320,20 @@ def _path(arrow: list[str], centre: Mapping[str, tuple[float, float]]) -> str:
     return path
 
 
-def _label(room: str) -> str:
-    return room.split(".", 1)[1]
+def _format_label(node: str) -> str:
+    return node.split(".", 1)[1]
 
 
-def _holds(package: str) -> str:
-    text = purpose(package).removeprefix("Parley: ")
+def _describe(package: str) -> str:
+    text = read_purpose(package).removeprefix("Parley: ")
     return text[0].upper() + text[1:]
 
 
 def main() -> None:
     """Write both."""
-    edges = rooms()
-    (_ROOT / "docs/rooms.svg").write_text(svg(edges), encoding="utf-8")
-    (_ROOT / "docs/rooms.csv").write_text(build_table(edges), encoding="utf-8")
+    edges = build_edges()
+    (_ROOT / "docs/import-graph.svg").write_text(draw_svg(edges), encoding="utf-8")
+    (_ROOT / "docs/import-table.csv").write_text(build_table(edges), encoding="utf-8")
 
 
 if __name__ == "__main__":

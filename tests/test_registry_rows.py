@@ -1,8 +1,7 @@
-"""What an extension is, its row and its own methods say: no other line asks for its name or class.
+"""No code outside a registry compares a value with the name or class of one of its rows.
 
-A line that compares a value with the name of a law, a noise point, an algorithm, a query or an
-engine, or asks whether it is an instance of one's class, would have to be found and changed for the
-next one.
+A comparison with the name of a noise distribution, a noise point, an algorithm, a query or an
+engine, or an `isinstance` check of its class, would have to be found and changed for the next one.
 """
 
 from __future__ import annotations
