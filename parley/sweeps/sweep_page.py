@@ -28,6 +28,8 @@ from parley.sweeps.sweep_summary import (
 )
 
 _MAX_ERRORS = 20
+_ROUNDING = 1e-9
+"""Relative half-width below which repetitions are equal except for rounding errors."""
 
 
 def format_total_cost(rows: Sequence[Row]) -> str:
@@ -112,6 +114,9 @@ def _format_state(cell: Row) -> str:
 
 
 def _format_mean(mean: float | None, half: float | None) -> str:
+    """Format a mean with its half-width. One within rounding errors of the mean is 0."""
     if mean is None:
         return "–"
+    if half is not None and half < _ROUNDING * abs(mean):
+        half = 0.0
     return f"{mean:.4g}" + ("" if half is None else f" ±\u00a0{half:.2g}")

@@ -27,7 +27,7 @@ from parley.sweeps import cell_worker, sweep_runner
 from parley.sweeps.comparison_page import compare_runs, list_run_names
 from parley.sweeps.latex_table import format_latex_table
 from parley.sweeps.sweep_cells import build_sweep, load_sweep
-from parley.sweeps.sweep_page import format_total_cost
+from parley.sweeps.sweep_page import _format_mean, format_total_cost
 from parley.sweeps.sweep_plots import draw_figures
 from parley.sweeps.sweep_runner import SweepResult, run_cells
 from parley.sweeps.sweep_summary import compute_total_charge, summarise_rows, write_results
@@ -436,3 +436,8 @@ def test_the_papers_comparison_has_its_methods():
     assert len(sweep.cells) == 1440
     assert len({cell.name for cell in sweep.cells}) == 1440 - 120  # one owner, whatever m is
     assert {cell.job.rounds for cell in sweep.cells} == {60, 1}
+
+
+def test_equal_repetitions_have_no_half_width_from_rounding_errors():
+    assert _format_mean(0.1762, 8.4e-17) == "0.1762 ±\u00a00"
+    assert _format_mean(0.1762, 0.0001) == "0.1762 ±\u00a00.0001"
