@@ -66,16 +66,27 @@ def renew_command(
     folder: DeploymentDir,
     host: Annotated[
         list[str] | None,
-        Option("--host", help="New host name or address of the server. Repeatable."),
+        Option(
+            "--host",
+            help="New host name or address at which parties reach the server. Repeatable; the "
+            "first is written into the roster.",
+        ),
     ] = None,
 ) -> None:
     """Renew all TLS certificates before they expire after 397 days. Parties keep their keys."""
-    renewed = renew_certificates(folder, hosts=host or [])
+    renewal = renew_certificates(folder, hosts=host or [])
     typer.echo(f"Copy {folder}/server/*.pem and *.key to the server and restart it.")
-    for name in renewed:
+    for name in renewal.parties:
         typer.echo(f"Send {name} its new party.pem (public): {folder}/parties/{name}/party.pem")
     if (folder / "operator").is_dir():
         typer.echo(f"Send operators elsewhere the new keys in {folder}/operator, secretly.")
+    if renewal.new_roster is not None:
+        typer.echo(
+            f"The server's address is now {renewal.new_roster.server_address}; the deployment's "
+            "id stays.\n"
+            f"Send everyone the new roster, {folder}/authority/deployment.toml. Each party\n"
+            "restarts with it."
+        )
 
 
 @deploy_app.command("rotate")

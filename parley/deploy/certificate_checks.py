@@ -95,8 +95,8 @@ def check_server_certificate(
     if host is not None and str(parse_host(host).value) not in names:
         raise PkiError(
             f"Expected a certificate for {host}, got one for {', '.join(names)}. Reach the server "
-            "by one of these names, or create a deployment with that name: `parley deploy init "
-            "--host`."
+            "by one of these names, or renew the certificate for that name: `parley deploy renew "
+            f"DIR --host {host}`."
         )
 
 

@@ -79,6 +79,19 @@ class Acceptance:
     request: bytes
 
 
+@dataclass(frozen=True, kw_only=True)
+class Renewal:
+    """Certificates that were issued again.
+
+    Attributes:
+        parties: The parties with a new `party.pem` in their folder here. These had an old one here.
+        new_roster: The roster with the server's new address; None if the address stays.
+    """
+
+    parties: tuple[str, ...]
+    new_roster: Deployment | None
+
+
 def make_deployment(
     folder: Path, *, hosts: Sequence[str], parties: Sequence[str], port: int = 9092
 ) -> Deployment:
@@ -138,7 +151,7 @@ def _check_hosts(hosts: Sequence[str]) -> list[str]:
 
 def _certify_server(folder: Path, hosts: Sequence[str]) -> None:
     """Create new keys and certificates of the server and the operators."""
-    authority, server, hosts = folder / "authority", folder / "server", _check_hosts(hosts)
+    authority, server = folder / "authority", folder / "server"
     names = [*dict.fromkeys([*hosts, "localhost", "127.0.0.1"])]
     make_server_certificate(server, authority=authority, hosts=names)
     make_operator(server, "server", authority=authority)
@@ -281,27 +294,34 @@ def accept(folder: Path, acceptance: Acceptance) -> None:
     _publish(folder, acceptance.after)
 
 
-def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> list[str]:
+def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> Renewal:
     """Issue all certificates again with the same authority. The parties' keys do not change.
 
     Args:
-        hosts: Names by which parties reach the server. If empty, those of its certificate or, if
-            the server's folder is not here, of the roster.
+        hosts: Names by which parties reach the server. The first becomes its address in the roster,
+            with the old port. If empty, the address stays, and the names are those of the server's
+            certificate or, if the server's folder is not here, of the roster.
 
-    Returns:
-        The parties with a new `party.pem` in their folder here. These had an old one here.
+    Raises:
+        DeployError: one of `hosts` is neither a name nor an address. No file has changed.
     """
     server, deployment = folder / "server", _load_roster(folder)
-    if not hosts and server.exists():
-        hosts = list_certificate_names(server / "server.pem")
-    elif not hosts:
-        hosts = [parse_address(deployment.server_address)[0]]
+    host, port = parse_address(deployment.server_address)
+    if hosts:
+        names = _check_hosts(hosts)
+    elif server.exists():
+        names = list_certificate_names(server / "server.pem")
+    else:
+        names = _check_hosts([host])
+    address = format_address(names[0], port) if hosts else deployment.server_address
     make_private_folder(server)
-    _certify_server(folder, hosts)
+    _certify_server(folder, names)
     renewed, authority = [], folder / "authority"
     for party in deployment.parties:
         pem = folder / "parties" / party.name / "party.pem"
         if pem.exists():
             write_file(pem, certify_party(pem.read_bytes(), party, authority=authority))
             renewed.append(party.name)
-    return renewed
+    # A hand-edited copy can differ from the authority's, so `hosts` always writes all of them.
+    moved = _publish(folder, replace(deployment, server_address=address)) if hosts else deployment
+    return Renewal(parties=tuple(renewed), new_roster=moved if moved != deployment else None)

@@ -123,17 +123,39 @@ def test_a_party_that_is_added_is_the_last_and_the_others_keep_their_keys(folder
 def test_renewed_certificates_are_of_the_same_keys_and_of_names_that_are_asked_for(folder):
     before = pem(folder, "north")
     shutil.rmtree(folder / "parties" / "east")  # sent away
-    assert renew_certificates(folder) == ["north", "south"]
+    renewal = renew_certificates(folder)
+    assert (renewal.parties, renewal.new_roster) == (("north", "south"), None)
     assert pem(folder, "north") != before
     assert own_name(folder / "parties" / "north") == "north"
     assert check_dates(folder / "parties" / "north" / "party.pem") > 396
     deployment = check_server(folder).deployment
     moved = replace(deployment, server_address="new.example.org:9192")
     (folder / "server" / "deployment.toml").write_text(render_deployment(moved))
-    with pytest.raises(PkiError, match=r"for new\.example\.org"):
+    with pytest.raises(PkiError, match=r"for new\.example\.org.* renew DIR --host new"):
         check_server(folder)
     renew_certificates(folder, hosts=["new.example.org"])
     assert check_server(folder).deployment == moved
+
+
+def test_a_new_host_is_written_into_every_roster_here_and_everyone_else_is_to_get_it(folder):
+    before = roster(folder / "authority")
+    shutil.rmtree(folder / "parties" / "east")  # sent away
+    with pytest.raises(DeployError, match="Give the port separately"):
+        renew_certificates(folder, hosts=["new.example.org:1"])
+    assert roster(folder / "authority") == before
+    said = invoked("deploy", "renew", folder, "--host", "2001:db8::7", "--host", "fl.example.org")
+    assert said.exit_code == 0
+    homes = [folder / name for name in ("authority", "server", "operator")]
+    for home in (*homes, folder / "parties" / "north", folder / "parties" / "south"):
+        assert roster(home) == replace(before, server_address="[2001:db8::7]:9192")
+    assert not (folder / "parties" / "east").exists()
+    assert check_server(folder).deployment.id == before.id
+    assert own_name(folder / "parties" / "north") == "north"
+    assert "address is now [2001:db8::7]:9192" in said.stdout
+    assert f"Send everyone the new roster, {folder}/authority/deployment.toml" in said.stdout
+    # Without a new address there is no roster to send.
+    assert "roster" not in invoked("deploy", "renew", folder).stdout
+    assert roster(folder / "authority").server_address == "[2001:db8::7]:9192"
 
 
 def test_what_a_request_calls_itself_is_not_read(folder, tmp_path):
@@ -178,7 +200,7 @@ def test_a_deployment_changes_after_the_servers_folder_was_sent_away(folder, tmp
     assert own_name(folder / "parties" / "west") == "west"
     rotate_party(folder, "north")
     assert len(remove_party(folder, "east").parties) == 3
-    assert "north" in renew_certificates(folder)
+    assert "north" in renew_certificates(folder).parties
     fresh = x509.load_pem_x509_certificate((folder / "server" / "server.pem").read_bytes())
     names = fresh.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "fl.example.org" in names.get_values_for_type(x509.DNSName)
