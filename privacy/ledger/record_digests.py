@@ -32,7 +32,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parley.privacy.ledger.account import DigestPiece, Digests, KnownRows
-from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt
+from parley.privacy.ledger.ledger_errors import LedgerConflict, LedgerCorrupt, LedgerUnavailable
+from parley.safe_io.os_errors import describe_cause
 
 PIECE: Final = 1 << 17
 """Number of digests in a piece: one mebibyte."""
@@ -93,18 +94,18 @@ def load_row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
 
     Raises:
         LedgerConflict: the key is missing, another one, or something else is in its place.
+        LedgerUnavailable: the key cannot be created.
     """
     checks = {each.key for each in known}
+    if not checks and not os.path.lexists(path):
+        _create_key(path)
     try:
-        if not checks and not os.path.lexists(path):
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            _create_key(path)
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
             key = file.read(_KEY + 1)
     except OSError as error:
         raise LedgerConflict(
-            f"Expected the key of the ledger's rows in {path}: {error.strerror}. Move it together "
-            "with the ledger."
+            f"Expected the key of the ledger's rows in {path}: {describe_cause(error)}. Move it "
+            "together with the ledger."
         ) from error
     if len(key) != _KEY:
         raise LedgerConflict(f"Expected a key of {_KEY} bytes in {path}, got another file.")
@@ -118,13 +119,21 @@ def load_row_key(path: Path, known: Iterable[KnownRows]) -> RowKey:
 
 
 def _create_key(path: Path) -> None:
-    """Create a new key file, completely or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as draft:  # mode 600
-        draft.write(os.urandom(_KEY))
-        draft.flush()
-        os.fsync(draft.fileno())
-        with contextlib.suppress(FileExistsError):  # the first process wins
-            os.link(draft.name, path)
+    """Create a new key file and its folder, completely or not at all."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.") as draft:
+            draft.write(os.urandom(_KEY))  # its mode is 600
+            draft.flush()
+            os.fsync(draft.fileno())
+            with contextlib.suppress(FileExistsError):  # the first process wins
+                os.link(draft.name, path)
+    except OSError as error:
+        raise LedgerUnavailable(
+            f"Cannot create the key of the ledger's rows, {path}: {describe_cause(error)}. Let "
+            "this user write that folder. For a ledger on PostgreSQL you can choose another folder "
+            "by the environment variable XDG_CONFIG_HOME; keep it from then on."
+        ) from error
 
 
 def find_known(pieces: Iterable[DigestPiece], digests: Digests) -> NDArray[np.bool_]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import defaultdict
 from dataclasses import replace
 from hashlib import blake2b
@@ -17,7 +18,11 @@ from parley.client.data.multiset_digest import digest_rows
 from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger.budget import DatasetBudget
 from parley.privacy.ledger.ledger import Ledger
-from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict
+from parley.privacy.ledger.ledger_errors import (
+    BudgetExceeded,
+    LedgerConflict,
+    LedgerUnavailable,
+)
 from parley.privacy.ledger.record_digests import RowKey, load_row_key
 
 RECORDS = np.random.default_rng(4).normal(size=(60, 3))
@@ -184,6 +189,31 @@ def test_another_key_is_told_and_nothing_is_charged(tmp_path: Path) -> None:
         key.symlink_to(tmp_path / "elsewhere")
         with pytest.raises(LedgerConflict, match=r"ledger\.sqlite\.key"):
             ledger.register(table("b", *range(21)))
+
+
+def test_a_key_that_cannot_be_created_is_reported_with_a_remedy(tmp_path: Path) -> None:
+    """In the file's folder or, for PostgreSQL, in the user's."""
+    (tmp_path / "file").touch()
+    key = tmp_path / "file" / "parley" / "ledger.key"  # Not even root can create it.
+    remedy = re.escape(f"{key}: a part of this path is a file") + ".*XDG_CONFIG_HOME"
+    with pytest.raises(LedgerUnavailable, match=f"Cannot create .*{remedy}"):
+        load_row_key(key, ())
+
+
+def test_a_server_that_may_not_write_the_users_folder_can_use_a_ledger(
+    ledger_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deployment's server has no records, so its ledger has no key."""
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "file"))
+    with Ledger.open(ledger_url) as ledger:
+        spend(ledger, replace(ADULT, name="a", fingerprint="deployment:a"), "first")
+        assert spend(ledger, replace(ADULT, name="a", fingerprint="deployment:a"), "next") == "a"
+        assert ledger.verify() == []
+        if "://" in ledger_url:  # A file's key is next to it.
+            with pytest.raises(LedgerUnavailable, match="XDG_CONFIG_HOME"):
+                ledger.register(table("b", *range(20)))
+    assert not list(tmp_path.glob("*.key"))
 
 
 @pytest.mark.parametrize(
