@@ -120,7 +120,7 @@ def test_what_the_image_is_built_from_is_a_parley_that_runs(tmp_path):
     source.mkdir()
     for each in copied_files():
         copy = shutil.copytree if (ROOT / each).is_dir() else shutil.copy
-        copy(ROOT / each, source / each)
+        copy(ROOT / each, source / Path(each).name)
     build = ("--quiet", "--no-deps", "--no-build-isolation", "-w", wheels, source)
     built = ran(sys.executable, "-m", "pip", "wheel", *build)
     assert built.returncode == 0, built.stderr
