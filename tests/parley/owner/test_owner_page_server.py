@@ -197,7 +197,9 @@ def test_in_a_browser_an_owner_reads_and_decides_by_keyboard_alone(page, homes, 
         ):
             browser.shown_as(width=width, scheme=scheme, media=media)
             browser.open(page.address)
-            browser.until("Approval spends ε = 0.5 per record of what is left of")
+            browser.until(
+                "Approval spends ε = 0.5 per record of breast-cancer: ε = 0.5 left before"
+            )
             wide = "return document.documentElement.scrollWidth - innerWidth"
             assert browser.run(wide) <= 0, (width, scheme, media)
         buttons = "return getComputedStyle(document.querySelector('.say')).display"
