@@ -1,13 +1,15 @@
 """Parley: several parties train one model; no party shows a record, and a ledger counts the cost.
 
-import parley
-run = parley.run(X, y, epsilon=1, parties=5)            # a frame with label=…, files, or a job
-run.model.predict(X), run.epsilon, run.metrics          # print(run) has the rest
-parley.plan(epsilon=1, parties=5)                       # what a budget buys; reads no data
-schema = {"age": (0, 120), "ward": ["a", "b"]}          # public ranges and categories
-with parley.Session(frame, schema=schema, epsilon=1) as s:  # statistics
-    s.where(parley.col.age > 60).count(epsilon=0.1)
-model = parley.load_model(run.folder)                   # the same model, in another process
+    import parley
+    run = parley.run(X, y, epsilon=1, parties=5)            # a frame with label=…, files, or a job
+    run.model.predict(X), run.epsilon, run.metrics          # print(run) has the rest
+    parley.plan(epsilon=1, parties=5)                       # what a budget buys; reads no data
+    schema = {"age": (0, 120), "ward": ["a", "b"]}          # public ranges and categories
+    with parley.Session(frame, schema=schema, epsilon=1) as s:  # statistics
+        s.where(parley.col.age > 60).count(epsilon=0.1)
+    model = parley.load_model(run.folder)                   # the same model, in another process
+
+The command `parley` does the same in a terminal.
 """
 
 from __future__ import annotations
