@@ -251,9 +251,16 @@ def _format_option_help(parameter: click.Parameter, text: str) -> str:
     meaning, _, extra = text.partition("  \\[")
     default = re.match(r"default: ([^;\]]+)", extra)
     if default:
-        return f"{_to_markdown(meaning)} Default: `{default[1]}`."
+        return f"{_mark_options(meaning)} Default: `{default[1]}`."
     needed = isinstance(parameter, click.Option) and parameter.required
-    return _to_markdown(meaning) + (" Required." if needed else "")
+    return _mark_options(meaning) + (" Required." if needed else "")
+
+
+def _mark_options(text: str) -> str:
+    """Return the Markdown of a help text with the options that it names as code."""
+    return re.sub(
+        r"(`[^`]*`)|(--[a-z][\w-]*)", lambda found: found[1] or f"`{found[2]}`", _to_markdown(text)
+    )
 
 
 def _build_key_entries(
@@ -488,7 +495,7 @@ def _to_sentence(text: str) -> str:
 
 def _format_help(text: str) -> str:
     """Return a command's help as paragraphs, and as a list what it lists as "name: meaning"."""
-    parts = [_to_markdown(part) for part in text.replace("\b", "").split("\n\n")]
+    parts = [_mark_options(part) for part in text.replace("\b", "").split("\n\n")]
     shown = [f"- {part}" if re.match(r"[a-z.]+: ", part) else f"\n{part}\n" for part in parts]
     return "\n".join(shown).strip()
 

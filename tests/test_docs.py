@@ -59,6 +59,7 @@ def test_reference_pages_have_a_meaning_for_every_key_of_every_file(
     assert "not be secret; the same seed gives the same rows. Default: `0`." in command_line
     assert "| `SHELL:{bash|zsh|fish}` |" in command_line  # code shows a backslash as it is
     assert "\n\n- bash: `eval" in command_line  # what the help lists is a list
+    assert "Without `--data`, the job uses" in command_line
     assert "`uniform`: every party counts the same. `size`: by" in pages["reference-job.md"]
     assert (
         "`reserved-delta` { #reserved-delta .entry }\n\nnumber ≥ 0 and < 1\n{"
