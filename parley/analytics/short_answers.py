@@ -22,6 +22,7 @@ from parley.safe_io.printable_text import to_one_line
 from parley.server.statements.guarantee_text import FIXED_RELEASES_NOTE
 
 _TITLE_WIDTH = 20
+_SEPARATOR = "   "
 _ASYMMETRY = 0.02
 """Share of an interval's width by which its value may be off its middle and ± still be used."""
 
@@ -68,24 +69,36 @@ def _format_answer(answer: dict[str, Any], max_lines: int) -> list[str]:
     if len(title) >= _TITLE_WIDTH and not alone:
         title = f"{title[: _TITLE_WIDTH - 2]}…"
     indent = f"{'' if alone else title:<{_TITLE_WIDTH}}"
-    room = WIDTH - _TITLE_WIDTH - len(price) - 2
-    body = _wrap_cells(_format_cells(answer["table"]), room, max_lines - alone)
+    room, table = WIDTH - _TITLE_WIDTH - len(price) - 2, answer["table"]
+    max_cells = _compute_max_cells(room, max_lines - alone)
+    body = _wrap_cells(
+        _format_cells(table, max_cells), room, max_lines - alone, total=count_rows(table)
+    )
     lines = [f"{'' if at else indent:<{_TITLE_WIDTH}}{line}" for at, line in enumerate(body)]
     lines[-1] = f"{lines[-1]:<{WIDTH - len(price)}}{price}"
     return [*([title[:WIDTH]] if alone else []), *lines]
 
 
-def _wrap_cells(cells: Sequence[str], width: int, max_lines: int) -> list[str]:
-    """Return lines of whole cells; a last one counts those that do not fit.
+def _compute_max_cells(width: int, max_lines: int) -> int:
+    """Return an upper bound on the cells that fit: each has a character and a separator.
 
-    >>> _wrap_cells(["a 1 ±2", "b 3 ±4", "c 5 ±6"], 20, 1)
+    >>> _compute_max_cells(9, 2), _wrap_cells(list("abcdef"), 9, 2, total=6)
+    (6, ['a   b   c', 'd   e   f'])
+    """
+    return max_lines * ((width + len(_SEPARATOR)) // (1 + len(_SEPARATOR)))
+
+
+def _wrap_cells(cells: Sequence[str], width: int, max_lines: int, *, total: int) -> list[str]:
+    """Return lines of whole cells; the last one counts the other cells of `total`.
+
+    >>> _wrap_cells(["a 1 ±2", "b 3 ±4", "c 5 ±6"], 20, 1, total=3)
     ['a 1 ±2   … 2 more']
     """
     for shown in range(len(cells), 0, -1):
-        rest = len(cells) - shown
+        rest = total - shown
         lines = [""]
         for cell in [*cells[:shown], *([f"… {rest} more"] if rest else [])]:
-            joined = f"{lines[-1]}   {cell}" if lines[-1] else cell
+            joined = f"{lines[-1]}{_SEPARATOR}{cell}" if lines[-1] else cell
             if len(joined) > width and lines[-1]:
                 lines.append(cell)
             else:
@@ -95,8 +108,8 @@ def _wrap_cells(cells: Sequence[str], width: int, max_lines: int) -> list[str]:
     return [""]
 
 
-def _format_cells(table: Table) -> list[str]:
-    """Return key, value and noise of every cell."""
+def _format_cells(table: Table, max_cells: int) -> list[str]:
+    """Return key, value and noise of the first `max_cells` cells."""
     # A server writes null for a cell that has no value.
     table = {
         name: [math.nan if cell is None and name in ENDS else cell for cell in cells]
@@ -104,7 +117,7 @@ def _format_cells(table: Table) -> list[str]:
     }
     names = [name for name in table if name not in ENDS]
     cells = []
-    for at, row in enumerate(format_rows(table, count_rows(table))):
+    for at, row in enumerate(format_rows(table, max_cells)):
         key, shown = _join_key(names, row), row[len(names) :]
         value = _format_value(table, at, shown) if len(shown) == 3 else " ".join(shown)
         cells.append(f"{key} {value}".strip())

@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import re
+import sys
 
 import numpy as np
 import pytest
@@ -52,6 +54,25 @@ def test_answers_fit_fifteen_lines_and_keep_titles_prices_and_the_rest(session, 
     assert sum(line.startswith("histogram ward") for line in lines) in (count - 1, 6)
     assert "Saved        folder" in lines
     assert any(line.startswith("Spent        ε = ") for line in lines)
+
+
+def test_the_work_of_short_lines_does_not_grow_with_the_number_of_cells(session):
+    answer = session.histogram("age", bins=200, epsilon=0.02).to_json()
+    calls, lines = {}, {}
+    for times in (1, 10):
+        table = {name: cells * times for name, cells in answer["table"].items()}
+        seen = []
+        sys.setprofile(lambda _frame, event, _of, seen=seen: seen.append(event))
+        try:
+            lines[times] = list_answer_lines([{**answer, "table": table}], "folder")
+        finally:
+            sys.setprofile(None)
+        calls[times] = len(seen)
+    assert calls[10] < 1.5 * calls[1]
+    for times, found in lines.items():
+        cells = "\n".join(found).partition("\nPrivacy")[0]
+        (more,) = re.findall(r"… (\d+) more", cells)
+        assert int(more) + cells.count("±") == 200 * times
 
 
 def test_query_prints_few_lines_and_all_with_v(tmp_path):
