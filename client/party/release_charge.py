@@ -70,7 +70,7 @@ def register_dataset(
 
     Raises:
         Declined: data-unreadable, if its budget changed since its first use, or its records are all
-            those of another data set, saved in another way.
+            those of another data set.
     """
     with decline_errors(Reason.DATA_UNREADABLE, LedgerConflict):
         budgets = dataset.build_budgets(
@@ -86,7 +86,7 @@ def register_dataset(
     if registered != account:
         expected = f"Expected other records in data set {account!r} than in {registered!r}"
         remedy = f"Serve them only as {registered!r}, or set account = {registered!r}."
-        what = f"{expected}, got the same, saved in another way"
+        what = f"{expected}, got the same"
         raise Declined(Reason.DATA_UNREADABLE, f"{what}: they have one budget. {remedy}")
 
 

@@ -135,6 +135,13 @@ def _find_same_data(
         key.dataset for key, own in writer.accounts.items() if requested.digests & own.fingerprints
     }
     named = writer.get_accounts(requested.name)
+    if named and requested.rows is not None and len(names) == 1 and requested.name not in names:
+        (other,) = names
+        raise LedgerConflict(
+            f"Expected records of data set {requested.name!r}, got records of {other!r}, which has "
+            f"a separate account. Name them {other!r} (privacy.dataset in a job, account in "
+            "party.toml), or remove them."
+        )
     if named and requested.rows is not None:
         names.add(requested.name)
     if len(names) > 1:
@@ -148,16 +155,7 @@ def _find_same_data(
         _raise_conflict(next(iter(named.values())), requested)
     if name is None:
         return {}
-    known = writer.get_accounts(name)
-    first = next(iter(known.values()))
-    # The same file under another name is refused: it is a mistake, and the first name is right.
-    if name != requested.name and requested.fingerprint == first.budget.fingerprint:
-        _raise_conflict(
-            first,
-            requested,
-            f" The data are the same: keep their first name, privacy.dataset = {name!r}.",
-        )
-    return known
+    return writer.get_accounts(name)
 
 
 def _check_terms(account: BudgetAccount, requested: DatasetBudget) -> None:

@@ -156,8 +156,9 @@ def register_budgets(ledger: Ledger, budgets: Sequence[DatasetBudget]) -> tuple[
     asked, found = budgets[0], known[0]
     if asked.name != found.name or asked.fingerprint != found.fingerprint:
         _log.warning(
-            "The records of %r, or some of them, are those of data set %r in the ledger, saved "
-            "differently or extended. This run is charged to that data set's budget.",
+            "The records of %r, or some of them, are those of data set %r in the ledger, under "
+            "another name, saved differently or extended. This run is charged to that data set's "
+            "budget.",
             asked.name,
             found.name,
         )

@@ -134,7 +134,10 @@ def load_ledger_outlook(job: Job, stages: Sequence[RunStage]) -> LedgerOutlook:
         note = f"there is no ledger at {job.privacy.ledger} yet: the run creates it"
         return LedgerOutlook(note=note)
     if not totals:
-        note = f"the ledger has no data set {name!r}: the run opens a budget for it"
+        note = (
+            f"the ledger has no data set {name!r}: the run opens a budget for it, unless the "
+            "ledger knows its records"
+        )
         return LedgerOutlook(note=note)
     refusal = _find_refusal(job, stages, totals)
     return LedgerOutlook(accounts=build_data_accounts(totals, stages), refusal=refusal)

@@ -29,7 +29,6 @@ from parley.privacy.ledger.recorded_entries import iterate_entries
         {"unit": Unit.PARTY},
         {"neighbouring": Neighbouring.ADD_OR_REMOVE_ONE},
         {"fingerprint": "sha256:ffff"},
-        {"name": "adult-again"},
     ],
 )
 def test_a_data_set_registered_otherwise_is_refused_with_both(

@@ -75,6 +75,25 @@ def test_a_table_with_a_known_record_goes_on_with_its_account(
         assert messages(ledger) == []
 
 
+def test_the_same_file_under_another_name_is_charged_to_its_first_account(ledger_url: str) -> None:
+    """A name from a relative path depends on the folder in which the command started."""
+    here = table("ward.csv", *range(20))
+    with Ledger.open(ledger_url) as ledger:
+        assert spend(ledger, here, "first") == "ward.csv"
+        assert spend(ledger, replace(here, name="north/ward.csv"), "second") == "ward.csv"
+        assert [each.budget.name for each in ledger.list_accounts()] == ["ward.csv"]
+        with pytest.raises(LedgerConflict, match="Budget and certificate are fixed"):
+            ledger.register(replace(here, name="north/ward.csv", epsilon=9.0))
+        # The file of another folder has other records, but the first one's name.
+        other = table("south/ward.csv", *range(20, 40))
+        assert spend(ledger, other, "third") == "south/ward.csv"
+        with pytest.raises(LedgerConflict, match=r"privacy\.dataset") as conflict:
+            ledger.register(replace(other, name="ward.csv"))
+        assert "got records of 'south/ward.csv', which has a separate" in str(conflict.value)
+        assert spend(ledger, other, "fourth") == "south/ward.csv"
+        assert messages(ledger) == []
+
+
 def test_other_records_have_another_account(ledger_url: str) -> None:
     with Ledger.open(ledger_url) as ledger:
         spend(ledger, table("a", *range(20)), "first")
