@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import NoReturn
 
 from parley.startup_interrupts import end_quietly
@@ -10,8 +11,14 @@ from parley.startup_interrupts import end_quietly
 def start() -> NoReturn:
     """Run the command line."""
     end_quietly()
-    from parley.cli import main  # noqa: PLC0415 - in this import (0.1 s) Ctrl-C must not end in a traceback
+    try:
+        from parley.cli import main  # noqa: PLC0415 - in this import (0.1 s) Ctrl-C must not end in a traceback
+    except EOFError as error:
+        from parley.incomplete_bytecode import describe_incomplete_bytecode  # noqa: PLC0415 - only for an error
 
+        if (incomplete := describe_incomplete_bytecode(error)) is None:
+            raise
+        sys.exit(f"parley: {incomplete}")
     main()
 
 

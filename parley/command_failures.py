@@ -11,6 +11,7 @@ import click
 import typer
 
 from parley.exit_status import INTERNAL_ERROR, get_exit_status
+from parley.incomplete_bytecode import describe_incomplete_bytecode
 from parley.safe_io.os_errors import describe_error
 
 
@@ -37,7 +38,7 @@ def _report_internal_error(error: Exception) -> str:
 
 
 def _describe_usage_error(error: Exception) -> tuple[str, int] | None:
-    """Return the message and status of a question without a yes; None for other errors.
+    """Return the message and status of what click turned into an abort; None for other errors.
 
     Print any other error of the command line, and end.
     """
@@ -49,6 +50,9 @@ def _describe_usage_error(error: Exception) -> tuple[str, int] | None:
         error.show()
         sys.exit(error.exit_code)
     if isinstance(error, click.Abort):
+        # click raises Abort for each EOFError, also for one of an import.
+        if incomplete := describe_incomplete_bytecode(error.__context__):
+            return incomplete, 1
         if error.__context__ is not None:
             typer.echo(err=True)  # end the question's line
         return _NO_ANSWER.get(type(error.__context__), _NO_ANSWER[type(None)])

@@ -1,16 +1,19 @@
 """Shells complete commands and options; an unexpected error is one line and a file."""
 
 import contextlib
+import importlib
 import io
 import os
+import py_compile
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from parley import exit_status
+from parley import __main__, cli, exit_status
 from parley.cli import main
 from parley.commands import plan as plan_command
 
@@ -86,6 +89,34 @@ def test_a_crash_report_that_cannot_be_written_leaves_the_line(tmp_path, monkeyp
         70,
         "parley: internal error (KeyError). Please report it.\n",
     )
+
+
+def store_incomplete(source):
+    """Store what CPython 3.11 leaves of a module's compiled file on a full disk; its path."""
+    compiled = Path(py_compile.compile(str(source), doraise=True))
+    compiled.write_bytes(compiled.read_bytes()[:-20])
+    return compiled
+
+
+def test_an_incomplete_compiled_module_is_named_to_be_deleted(tmp_path, monkeypatch):
+    """Otherwise the next imports fail for good: at the start of a command, and within one."""
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "compiled"))
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "cut_off.py").write_text("VALUES = ['a text', 'another text', 'one more']\n")
+    within, start = store_incomplete(tmp_path / "cut_off.py"), store_incomplete(cli.__file__)
+    monkeypatch.setattr(
+        plan_command, "plan_job", lambda *_, **__: importlib.import_module("cut_off")
+    )
+    done = parley("plan", cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"parley: Python's compiled file {within} is incomplete: the disk" in done.stderr
+    monkeypatch.delitem(sys.modules, "parley.cli")
+    monkeypatch.setattr(__main__, "end_quietly", lambda: None)
+    with pytest.raises(SystemExit, match="compiled file") as ended:
+        __main__.start()
+    assert f"file {start} is incomplete" in str(ended.value.code)
+    within.unlink()
+    assert importlib.import_module("cut_off").VALUES[0] == "a text"
 
 
 @pytest.mark.parametrize(
