@@ -13,13 +13,13 @@ text { font-family: ui-sans-serif, system-ui, "DejaVu Sans", sans-serif; fill: #
 .refused { fill: #f7e9e2; stroke: #b2541f; stroke-width: 1.75; } .refusal { fill: #b2541f; }
 .line { fill: none; stroke: #0b6b66; stroke-width: 2; } .head { fill: #0b6b66; }
 .faint { fill: none; stroke: #98a1aa; stroke-width: 1.5; stroke-dasharray: 5 4; }
-.faint-head { fill: #98a1aa; }
+.faint-head { fill: #98a1aa; } .axis { fill: none; stroke: #c3c9ce; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e7e9eb; } .small { fill: #9aa3ac; } .paper { fill: #14171a; }
   .box { fill: #1c2024; stroke: #4a525a; } .charged { fill: #14302e; stroke: #5cc5bb; }
   .inner { fill: #14171a; } .refused { fill: #3a2419; stroke: #e39a63; }
   .refusal { fill: #e39a63; } .line { stroke: #5cc5bb; } .head { fill: #5cc5bb; }
-  .faint { stroke: #77818b; } .faint-head { fill: #77818b; }
+  .faint { stroke: #77818b; } .faint-head { fill: #77818b; } .axis { stroke: #4a525a; }
 }
 """
 

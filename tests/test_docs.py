@@ -356,6 +356,7 @@ def test_the_figures_are_those_that_their_scripts_draw(monkeypatch: pytest.Monke
         ("make_adversaries", "adversaries.svg"),
         ("make_budget_figure", "budget.svg"),
         ("make_deployment_figure", "deployment.svg"),
+        ("make_risk_figure", "risk.svg"),
     ):
         drawn = importlib.import_module(script).build_svg()
         assert drawn == (_ROOT / "docs" / figure).read_text(encoding="utf-8"), script
