@@ -105,7 +105,13 @@ def pytest_collection() -> Generator[None, Any, Any]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files in the order of `LONG_FILES`, then the rest; a file's own order stays."""
+    """Files in the order of `LONG_FILES`, then the rest; a file's own order stays.
+
+    A heavy test may take an hour, so that a busy machine ends none that works.
+    """
+    for item in items:
+        if item.get_closest_marker("heavy") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(3600))
 
     def place(item: pytest.Item) -> int:
         starts = (at for at, name in enumerate(LONG_FILES) if item.nodeid.startswith(name))
