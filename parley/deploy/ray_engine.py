@@ -29,7 +29,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_fixed
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from parley.deploy.process_errors import ProcessError
 from parley.safe_io.os_errors import describe_cause
@@ -109,7 +109,9 @@ _REACH_S = 5.0
 _HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 """First bytes of a gRPC client, which Ray speaks: RFC 9113, sections 3.4 and 6.5."""
 
-_MAX_ATTEMPTS = 6
+_RESTART_S = 120.0
+"""Seconds for Ray to notice a lost node, restart its worker elsewhere and load its records."""
+
 _WAIT_S = 2.0
 """Seconds between the attempts to reach a lost worker while Ray restarts it."""
 
@@ -283,7 +285,7 @@ class RayWorkers:
         while_lost = Retrying(
             retry=retry_if_exception(lambda error: _is_lost(ray.exceptions, error)),
             wait=wait_fixed(_WAIT_S),
-            stop=stop_after_attempt(_MAX_ATTEMPTS),
+            stop=stop_after_delay(_RESTART_S),
             reraise=True,
         )
         for at, call in enumerate(calls):

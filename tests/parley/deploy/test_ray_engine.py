@@ -9,6 +9,7 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -99,6 +100,40 @@ def test_where_no_cluster_is_it_is_said_at_once(says, tmp_path, monkeypatch) -> 
                 job_of(tmp_path, "run.engine=ray", f"run.ray-address={address}"),
                 out=tmp_path / "run",
             )
+
+
+class RestartingRay:
+    """Ray whose only worker is unavailable for that many requests, then answers."""
+
+    class exceptions:  # noqa: N801 - named as Ray's module
+        class RayError(Exception):
+            pass
+
+        class RayTaskError(RayError):
+            pass
+
+    def __init__(self, unavailable: int) -> None:
+        self.left = unavailable
+
+    def get(self, waiting):
+        self.left -= 1
+        if self.left >= 0:
+            raise self.exceptions.RayError("the actor is restarting")
+        return waiting
+
+
+def test_a_lost_worker_has_the_time_that_a_busy_machine_needs_to_restart_it(monkeypatch) -> None:
+    """Time ends the attempts, not their number: Ray reports at once that a worker restarts."""
+    actor = SimpleNamespace(give=SimpleNamespace(remote=lambda question: question))
+    workers = ray_engine.RayWorkers(shards=[SimpleNamespace(first=0, last=4)], actors=[actor])
+    monkeypatch.setattr(ray_engine, "_WAIT_S", 0.0)
+    ray = RestartingRay(30)
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: ray)
+    assert workers.request_answers([("sum",)]) == ["sum"]
+    ray.left = 10**9
+    monkeypatch.setattr(ray_engine, "_RESTART_S", 0.0)
+    with pytest.raises(ProcessError, match="worker of parties 0 to 3"):
+        workers.request_answers([("sum",)])
 
 
 @pytest.fixture
@@ -337,7 +372,7 @@ def test_a_node_that_is_killed_in_mid_round_changes_nothing(tmp_path, tables, mo
             "build_row_shards",
             lambda job, _, *own: dealt(job, tmp_path / "elsewhere", *own),
         )
-        with pytest.raises(JobError, match=r"elsewhere, got: No such .* node [\d.]+"):
+        with pytest.raises(JobError, match=r"elsewhere, got: no such .* node [\d.]+"):
             parley.run(job_of(tmp_path, *own), out=tmp_path / "none")
     finally:
         cluster.shutdown()
