@@ -76,7 +76,7 @@ JOBS["sampled parties"] = (
     "dp-sgd.local-steps=1",
 )
 
-SYNTHETIC = ("model.kind=table", "algorithm.rounds=10", "algorithm.steps=5")
+SYNTHETIC = ("model.kind=table", "algorithm.rounds=auto", "algorithm.steps=5")
 EMBEDDED = {
     "tables": (*SYNTHETIC, "algorithm.kind=marginals", "algorithm.pairs=label"),
     "random features": (
@@ -266,6 +266,12 @@ class TestRay(EngineConformance):
     @pytest.mark.parametrize("pca", ["private", "public"])
     def test_rows_are_projected_on_the_same_components(self, pca, tmp_path):
         self.check_components(pca, tmp_path, *self.own, f"run.out={tmp_path / 'runs'}")
+
+
+def test_every_row_is_a_valid_job():
+    """Also those that only heavy tests run."""
+    for name in JOBS | EMBEDDED:
+        conforming_job(name)
 
 
 def test_every_engine_is_held_to_it():
