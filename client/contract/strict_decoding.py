@@ -107,7 +107,9 @@ def _validate(expected: SchemaValidator, value: Any, name: str) -> Any:
         raise DecodingError(f"Expected exactly the keys of {'.'.join(inside)}, got {got}.")
     place = ".".join([*inside, last])
     _, _, what = wrong["msg"].partition(" should ")  # Input should be …, String should have …
-    got = format_received(wrong["input"])
+    what, _, _ = what.partition(" after validation")
+    is_long = wrong["type"] == "too_long"
+    got = str(len(wrong["input"])) if is_long else format_received(wrong["input"])
     raise DecodingError(f"Expected {place} to {what[:_MOST_WORDS]}, got {got}.")
 
 

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from parley.client.contract.strict_decoding import DecodingError, decode_dataclass, format_received
-from parley.client.queries.base import Query
+from parley.client.queries.base import Query, QueryError
 from parley.client.queries.filters.parser import decode_where
 from parley.client.queries.registry import QUERIES
+from parley.safe_io.error_translation import translate_errors
 
 
 def decode_query(value: Any) -> Query:
@@ -36,3 +37,13 @@ def decode_query(value: Any) -> Query:
     where = None if conditions is None else decode_where(conditions)
     query: Query = decode_dataclass(kind, rest, where=where)
     return query
+
+
+def check_decodable(query: Query) -> None:
+    """Check that parties and a resumed session can read the query. Run this before any charge.
+
+    Raises:
+        QueryError: a value does not fit, for example a list that is too long.
+    """
+    with translate_errors(DecodingError, QueryError):
+        decode_query(query.to_json())

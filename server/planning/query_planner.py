@@ -31,6 +31,7 @@ from parley.client.queries.base import (
 )
 from parley.client.queries.consistency import BatchConsistency, compute_rms
 from parley.client.queries.query_batch import MAX_PRIVATE_ENTRY, Counting, QueryBatch, check_cells
+from parley.client.queries.query_decoding import check_decodable
 from parley.privacy.accounting.privacy_events import PrivacyEvent
 from parley.privacy.accounting.rounding import format_exact
 from parley.privacy.accounting.threat_model import NOISE_POINTS, PARTY_NOISE_POINT, Neighbouring
@@ -214,6 +215,7 @@ def plan_batch(
     terms = terms.with_party_cells() if by_party else terms
     for query in queries:
         query.check(terms.facts.schema, terms.facts.neighbouring)
+        check_decodable(query)
     check_cells(queries, terms.facts.schema)
     given = [1.0] * len(queries) if shares is None else list(shares)
     if len(given) != len(queries) or not all(0 < each < math.inf for each in given):
