@@ -55,8 +55,8 @@ def test_a_file_asks_for_regressions_and_a_page_shows_them(told):
     assert fitted["term"] == ["1", "age", "arm: new"]
     for low, true, high in zip(fitted["from"], [10, 0.5, 8], fitted["to"], strict=True):
         assert low < true < high
-    assert "Cost ~ age + arm: correlations age, cost, arm" in page
-    assert "Of noise and sampling together" in page
+    assert "cost ~ age + arm: correlations age, cost, arm" in page
+    assert "Intervals and p cover noise and sampling" in page
 
 
 def test_parties_derive_its_price_and_another_regression_costs_nothing(tmp_path):
