@@ -89,6 +89,6 @@ def test_a_stop_that_comes_twice_and_to_every_process_ends_a_sweep_cleanly(tmp_p
     assert process.returncode == 130
     assert 3 <= kept < 20
     assert "Traceback" not in said
-    assert "of 20 runs. The same command goes on" in said
+    assert "of 20 runs. Repeat the command to run the rest." in said
     again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert f"20 of 20 runs ({kept} from before)" in again.stderr
