@@ -137,7 +137,7 @@ def test_an_audit_says_which_network_it_ran_in_the_place_of_the_jobs():
     asked = [*QUICK, *sets, "--trials", "20", "--attack", "dirac", "--method", "mu"]
     asked += ["--set", "dp-sgd.sampling-rate=1"]
     stood_in = call(*asked, "--set", "model.kind=cnn").output
-    assert "Audited with model.kind = 'mlp': the job's own layers" in stood_in
+    assert 'Audited with model.kind = "mlp": the job\'s own layers' in stood_in
     assert "Audited with" not in call(*asked, "--set", "model.kind=mlp").output
 
 

@@ -6,7 +6,7 @@ import pytest
 
 import parley
 from parley.analytics.query_file import load_session_keys
-from parley.privacy.ledger.ledger_errors import LedgerConflict
+from parley.privacy.ledger.ledger import Ledger
 from parley.safe_io.toml_reading import load_toml
 from parley.server.jobs.job_file import load_job
 from parley.server.records.run_folder import resolve_paths
@@ -142,14 +142,17 @@ def test_a_query_file_locates_its_ledger_too(clinic):
     assert found["dataset"] == "ward"
 
 
-def test_the_same_data_under_another_name_are_refused_with_a_remedy_that_works(clinic, monkeypatch):
+def test_the_same_data_from_another_folder_are_charged_to_their_account(
+    clinic, monkeypatch, caplog
+):
     parley.run(clinic / "job.toml", out="first")
     monkeypatch.chdir(clinic)
-    with pytest.raises(LedgerConflict, match=r"privacy\.dataset = 'clinic/patients\.csv'"):
-        parley.run("job.toml", out="second")
-    named = load_job("job.toml", overrides=["privacy.dataset=clinic/patients.csv"])
-    again = parley.run(named, out="second")
-    assert again.epsilon <= 1
+    parley.run("job.toml", out="second")
+    assert "are those of data set 'clinic/patients.csv' in the ledger" in caplog.text
+    with Ledger.open("shared.sqlite", read_only=True) as ledger:
+        (account,) = ledger.list_accounts()
+        runs = {entry.entry.run_id for entry in ledger.list_entries()}
+    assert (account.budget.name, len(runs)) == ("clinic/patients.csv", 2)
 
 
 def test_examples_name_files_next_to_them():
