@@ -3,6 +3,7 @@
 Each fault replaces one function of the product for one test.
 """
 
+import pkgutil
 from dataclasses import replace
 
 import numpy as np
@@ -276,8 +277,24 @@ FAULTS = [
     (BATCHES, fixed_batches, SAMPLED, "crowd", "profile", 4_000, HEAVY),
     (BATCHES, one_coin_for_all, SAMPLED, "crowd", "profile", 2_000, HEAVY),
     (BATCHES, coins_at_twice_the_rate, SAMPLED, "dirac", "profile", 20_000, HEAVY),
-    (f"{ATTENDANCE}.Attendance.present", everyone, OF_PARTIES, "party", "profile", 300, HEAVY),
-    (f"{ATTENDANCE}._coins", parties_at_twice_the_rate, SEEN, "dirac", "profile", 1_000, HEAVY),
+    (
+        f"{ATTENDANCE}.PartySampling.sample_parties",
+        everyone,
+        OF_PARTIES,
+        "party",
+        "profile",
+        300,
+        HEAVY,
+    ),
+    (
+        f"{ATTENDANCE}._flip_coins",
+        parties_at_twice_the_rate,
+        SEEN,
+        "dirac",
+        "profile",
+        1_000,
+        HEAVY,
+    ),
     (
         "client.dp_sgd.local_training.add_noise",
         noise_of_one_party,
@@ -298,6 +315,12 @@ FAULTS = [
         [],
     ),
 ]
+
+
+def test_every_fault_has_its_place_in_the_code():
+    """Also those that only heavy tests plant."""
+    for where, *_ in FAULTS:
+        assert callable(pkgutil.resolve_name(f"parley.{where}"))
 
 
 @pytest.mark.parametrize(
