@@ -141,26 +141,37 @@ def _find_docstrings(tree: ast.AST) -> Iterator[ast.Constant]:
 @functools.cache
 def _list_texts(*, docstrings: bool = True) -> list[tuple[str, str]]:
     """Return the texts in the code with their places; values in f-strings become one letter."""
-    return [*_find_texts(docstrings=docstrings)]
+    return [(place, text) for place, text, is_doc in _find_texts() if docstrings or not is_doc]
 
 
-def _find_texts(*, docstrings: bool) -> Iterator[tuple[str, str]]:
-    for folder in CODE:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            tree = ast.parse(path.read_text())
-            inner = set() if docstrings else {id(text) for text in _find_docstrings(tree)}
-            for node in ast.walk(tree):
-                place = f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
-                if isinstance(node, ast.JoinedStr):
-                    inner |= {id(part) for part in node.values}
-                    parts = [
-                        part.value if isinstance(part, ast.Constant) else STANDS_FOR_A_VALUE
-                        for part in node.values
-                    ]
-                    yield place, " ".join("".join(map(str, parts)).split())
-                elif (
-                    isinstance(node, ast.Constant)
-                    and isinstance(node.value, str)
-                    and id(node) not in inner
-                ):
-                    yield place, " ".join(node.value.split())
+@functools.cache
+def _find_texts() -> tuple[tuple[str, str, bool], ...]:
+    """Return place, text and whether it is a docstring, for each text in the code."""
+    return tuple(
+        each
+        for folder in CODE
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for each in _find_texts_of(path)
+    )
+
+
+def _find_texts_of(path: Path) -> Iterator[tuple[str, str, bool]]:
+    tree, name = ast.parse(path.read_text()), path.relative_to(ROOT)
+    docstrings = {id(text) for text in _find_docstrings(tree)}
+    inner: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            inner |= {id(part) for part in node.values}
+            parts = [
+                part.value if isinstance(part, ast.Constant) else STANDS_FOR_A_VALUE
+                for part in node.values
+            ]
+            text = " ".join("".join(map(str, parts)).split())
+            yield f"{name}:{node.lineno}", text, False
+        elif (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in inner
+        ):
+            text = " ".join(node.value.split())
+            yield f"{name}:{node.lineno}", text, id(node) in docstrings

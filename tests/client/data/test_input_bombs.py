@@ -47,7 +47,7 @@ y = { kind = "label", positive = "1", negative = "0" }
 ''', source="schema")
     if source.startswith("sqlite:"):
         query = "SELECT * FROM v"
-        source = SqlQuery(database=source, query=query, folder=Path("/"), timeout_s=5.0)
+        source = SqlQuery(database=source, query=query, folder=Path("/"), timeout_s=2.0)
     try:
         if kind == "infer":
             infer_schema(source, label="y")
