@@ -169,9 +169,7 @@ def _find_texts_of(path: Path) -> Iterator[tuple[str, str, bool]]:
             text = " ".join("".join(map(str, parts)).split())
             yield f"{name}:{node.lineno}", text, False
         elif (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in inner
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner
         ):
             text = " ".join(node.value.split())
             yield f"{name}:{node.lineno}", text, id(node) in docstrings
