@@ -330,7 +330,7 @@ class Ledger:
             LedgerCorrupt: it is not right, or something else that a budget depends on was edited.
         """
         if anchor is None and self._database.is_new and not self.get_head().records:
-            return  # no older record can be wrong: this object created the tables
+            return  # there is no log to walk, and the first writer finds an edited account
         from parley.privacy.ledger.replay import check_sound  # noqa: PLC0415 - spares its code for a run with a new ledger
 
         check_sound(self.verify(anchor=anchor), self._name)

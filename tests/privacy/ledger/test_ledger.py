@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,12 @@ from parley.privacy.accounting.threat_model import Unit
 from parley.privacy.ledger import reservations
 from parley.privacy.ledger.ledger import Ledger
 from parley.privacy.ledger.ledger_entry import LedgerEntry
-from parley.privacy.ledger.ledger_errors import BudgetExceeded, LedgerConflict, LedgerError
+from parley.privacy.ledger.ledger_errors import (
+    BudgetExceeded,
+    LedgerConflict,
+    LedgerCorrupt,
+    LedgerError,
+)
 from parley.privacy.ledger.recorded_entries import EntryState
 from parley.privacy.ledger.reservations import Checkpoint
 
@@ -45,6 +51,24 @@ def test_a_release_is_charged_when_reserved_and_stays_charged_when_committed(
     assert held.entry == an_entry()
     assert (held.state, held.outcome) == (EntryState.COMMITTED, {"survivors": 5})
     assert ledger.verify() == []
+
+
+def test_an_account_that_is_written_into_a_new_ledger_is_found_by_the_first_writer(
+    tmp_path: Path,
+) -> None:
+    """`check` does not walk the empty log of a ledger that it created."""
+    with Ledger.open(tmp_path / "other.sqlite") as other:
+        other.register(replace(ADULT, epsilon=100.0))
+    with sqlite3.connect(tmp_path / "other.sqlite") as connection:
+        (row,) = connection.execute("SELECT * FROM parley_ledger_accounts").fetchall()
+    with Ledger.open(tmp_path / "new.sqlite") as ledger:
+        with sqlite3.connect(tmp_path / "new.sqlite") as connection:
+            places = ", ".join("?" * len(row))
+            connection.execute(f"INSERT INTO parley_ledger_accounts VALUES ({places})", row)
+        ledger.check()
+        for budget in (ADULT, replace(ADULT, epsilon=100.0)):
+            with pytest.raises(LedgerCorrupt, match="the table was edited"):
+                ledger.register(budget)
 
 
 def test_ten_tenths_fit_a_budget_of_one_exactly_and_an_eleventh_is_refused(ledger: Ledger) -> None:
