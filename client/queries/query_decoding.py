@@ -45,5 +45,6 @@ def check_decodable(query: Query) -> None:
     Raises:
         QueryError: a value does not fit, for example a list that is too long.
     """
-    with translate_errors(DecodingError, QueryError):
+    remedy = "Use fewer values, or several queries."
+    with translate_errors(DecodingError, lambda text: QueryError(f"{text} {remedy}")):
         decode_query(query.to_json())

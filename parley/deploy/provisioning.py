@@ -103,7 +103,7 @@ def make_deployment(
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DeployError(f"Expected a new folder for the deployment, {folder} is not empty.")
-    hosts = _check_hosts(hosts)
+    hosts = _check_hosts(hosts, remedy="Give the port separately: --port 9092.")
     if len(parties) > _MOST_PARTIES:
         raise DeployError(
             f"Expected at most {_MOST_PARTIES:,} parties, got {len(parties):,}. Each gets a folder "
@@ -134,8 +134,12 @@ def make_deployment(
     return _publish(folder, deployment)
 
 
-def _check_hosts(hosts: Sequence[str]) -> list[str]:
-    """Return names and addresses without brackets; raise DeployError if one is neither."""
+def _check_hosts(hosts: Sequence[str], *, remedy: str) -> list[str]:
+    """Return names and addresses without brackets; raise DeployError if one is neither.
+
+    Args:
+        remedy: what to do if one is neither, for example because it has a port.
+    """
     checked = [strip_brackets(host.strip()) for host in hosts]
     for given, host in zip(hosts, checked, strict=True):
         try:
@@ -144,7 +148,7 @@ def _check_hosts(hosts: Sequence[str]) -> list[str]:
             if not _NAME.fullmatch(host):
                 raise DeployError(
                     "Expected a host name or an IP address, such as fl.example.org or ::1, got "
-                    f"{given[:80]!r}. Give the port separately: --port 9092."
+                    f"{given[:80]!r}. {remedy}"
                 ) from None
     return checked
 
@@ -308,11 +312,11 @@ def renew_certificates(folder: Path, *, hosts: Sequence[str] = ()) -> Renewal:
     server, deployment = folder / "server", _load_roster(folder)
     host, port = parse_address(deployment.server_address)
     if hosts:
-        names = _check_hosts(hosts)
+        names = _check_hosts(hosts, remedy="Give it without a port: the port stays.")
     elif server.exists():
         names = list_certificate_names(server / "server.pem")
     else:
-        names = _check_hosts([host])
+        names = _check_hosts([host], remedy="Correct it in authority/deployment.toml.")
     address = format_address(names[0], port) if hosts else deployment.server_address
     make_private_folder(server)
     _certify_server(folder, names)

@@ -136,11 +136,11 @@ BAD = [
     ("Expected", lambda s: s.response("sick", law="laplace", **E)),
     ("Expected", lambda s: s.where("age > 3").count(law="randomised-response", **E)),
     (
-        r"Histogram\.edges to have at most 64 items, got 65",
+        r"Histogram\.edges to have at most 64 items, got 65\. Use fewer values, or",
         lambda s: s.histogram("age", edges=range(65), epsilon=0.1),
     ),
     (
-        r"Quantiles\.quantiles to have at most 64 items, got 70",
+        r"Quantiles\.quantiles to have at most 64 items, got 70\. Use fewer values, or",
         lambda s: s.quantiles("age", [k / 71 for k in range(1, 71)], epsilon=0.1),
     ),
 ]

@@ -140,7 +140,7 @@ def test_renewed_certificates_are_of_the_same_keys_and_of_names_that_are_asked_f
 def test_a_new_host_is_written_into_every_roster_here_and_everyone_else_is_to_get_it(folder):
     before = roster(folder / "authority")
     shutil.rmtree(folder / "parties" / "east")  # sent away
-    with pytest.raises(DeployError, match="Give the port separately"):
+    with pytest.raises(DeployError, match="without a port: the port stays"):
         renew_certificates(folder, hosts=["new.example.org:1"])
     assert roster(folder / "authority") == before
     said = invoked("deploy", "renew", folder, "--host", "2001:db8::7", "--host", "fl.example.org")
